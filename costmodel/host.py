@@ -1,0 +1,98 @@
+"""Who this machine is, and what was measured on it before."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import json
+import os
+import re
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+
+
+def host_key() -> str:
+    """A line that changes whenever a measurement would have to be repeated: processor, cores, JAX device and version."""
+    device = jax.devices()[0]
+    kind = _cpu() if device.platform == "cpu" else f"{device.device_kind} x{jax.device_count()}"
+    return f"{kind}, {cores()} cores, {device.platform}, jax {jax.__version__}"
+
+
+def cores() -> int:
+    """Cores that this process may use, which in a container are fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def memory_bytes() -> int:
+    """Bytes of physical memory of the machine."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def last_level_cache_bytes(cpu: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> int:
+    """Bytes of the largest cache of core 0; 32 MiB where the system does not say."""
+    units = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
+    sizes = [2**25]
+    for path in cpu.glob("index*/size"):
+        match = re.fullmatch(r"(\d+)([KMG]?)", path.read_text().strip())
+        if match:
+            sizes.append(int(match[1]) * units[match[2]])
+    return max(sizes)
+
+
+def today() -> str:
+    """The date in UTC, as 2026-01-31."""
+    return datetime.datetime.now(datetime.UTC).date().isoformat()
+
+
+class Store:
+    """A small JSON file of measurements by machine: ``{host key: {name: entry}}``.
+
+    It is a cache: an unreadable or damaged file counts as empty, and a folder that cannot be written to is no error; the next
+    run measures again.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.path = path or cache_folder() / "ceilings.json"
+
+    def get(self, host: str, name: str) -> Mapping[str, Any] | None:
+        entries = self._read().get(host)
+        entry = entries.get(name) if isinstance(entries, dict) else None
+        return entry if isinstance(entry, dict) else None
+
+    def put(self, host: str, name: str, entry: Mapping[str, Any]) -> None:
+        content = self._read()
+        known = content.get(host)
+        content[host] = {**(known if isinstance(known, dict) else {}), name: dict(entry)}
+        with contextlib.suppress(OSError):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            # Written beside and moved into place, so that a run that starts meanwhile never reads half a file.
+            with tempfile.NamedTemporaryFile("w", dir=self.path.parent, suffix=".tmp", delete=False, encoding="utf-8") as file:
+                json.dump(content, file, indent=1)
+            os.replace(file.name, self.path)
+
+    def _read(self) -> dict[str, Any]:
+        try:
+            content = json.loads(self.path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return content if isinstance(content, dict) else {}
+
+
+def cache_folder() -> Path:
+    """`$XDG_CACHE_HOME/jaxserve`, or `~/.cache/jaxserve`."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jaxserve"
+
+
+def _cpu() -> str:
+    """Model name, family and model of the processor: virtual machines often hide the name, the numbers stay."""
+    fields = {"model name": "cpu", "cpu family": "?", "model": "?"}
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines():
+            name, _, value = line.partition(":")
+            if name.strip() in fields:
+                fields[name.strip()] = value.strip()
+    return f"{fields['model name']} (family {fields['cpu family']} model {fields['model']})"

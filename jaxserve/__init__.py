@@ -1,0 +1,1 @@
+"""How a model is served: compiled programs, pages, scheduling and the main job."""

@@ -1,0 +1,146 @@
+"""Choosing the next token inside the program: greedy, temperature, top-k, top-p and min-p, each row by its own settings.
+
+The key of a sample is a function of (seed of the request, position of the token) and nothing else, so a request draws the same text
+alone, in any batch, under any schedule.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from models.errors import UserError
+
+
+@dataclasses.dataclass(frozen=True)
+class SamplingParams:
+    """What one request asks for. Temperature 0 is greedy; top_k 0, top_p 1 and min_p 0 are off.
+
+    Filters look at the distribution after temperature. Tokens that tie with the last one kept are kept too.
+    """
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.temperature) and self.temperature >= 0):
+            raise UserError(f"temperature is {self.temperature}; it must be a finite number of at least 0 (0 is greedy)")
+        if self.top_k < 0:
+            raise UserError(f"top_k is {self.top_k}; it must be at least 1, or 0 for no limit")
+        if not 0 < self.top_p <= 1:
+            raise UserError(f"top_p is {self.top_p}; it must lie in (0, 1], 1 for no limit")
+        if not 0 <= self.min_p <= 1:
+            raise UserError(f"min_p is {self.min_p}; it must lie in [0, 1], 0 for no limit")
+        if not 0 <= self.seed < 2**32:
+            raise UserError(f"seed is {self.seed}; it must lie in [0, 2**32)")
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class RowSampling:
+    """The settings of all rows of a segment, as arrays [rows]."""
+
+    temperature: jax.Array  # f32
+    top_k: jax.Array  # i32
+    top_p: jax.Array  # f32
+    min_p: jax.Array  # f32
+    seed: jax.Array  # u32
+
+    @classmethod
+    def of(cls, rows: list[SamplingParams]) -> RowSampling:
+        """Pack requests' settings, as host arrays."""
+        return cls(
+            temperature=np.array([r.temperature for r in rows], np.float32),
+            top_k=np.array([r.top_k for r in rows], np.int32),
+            top_p=np.array([r.top_p for r in rows], np.float32),
+            min_p=np.array([r.min_p for r in rows], np.float32),
+            seed=np.array([r.seed for r in rows], np.uint32),
+        )
+
+
+def greedy(logits: jax.Array) -> jax.Array:
+    """logits f32 [vocab, rows] -> i32 [rows], the smallest index where several tie.
+
+    Two plain reductions, a maximum and the first index that reaches it, are several times faster on a CPU than one argmax.
+    """
+    top = logits.max(axis=0)
+    index = jnp.arange(logits.shape[0], dtype=jnp.int32)[:, None]
+    first = jnp.where(logits == top, index, logits.shape[0]).min(axis=0)
+    return jnp.minimum(first, logits.shape[0] - 1)  # a row of NaN reaches no maximum; its token must still be one
+
+
+def sample(logits: jax.Array, rows: RowSampling, position: jax.Array) -> jax.Array:
+    """Draw one token a row.
+
+    Args:
+      logits: f32 [vocab, rows].
+      rows: settings, [rows].
+      position: i32 [rows], where the drawn token will stand in its sequence.
+
+    Returns:
+      i32 [rows]. A batch without a row that draws pays for the greedy choice alone, one without filters not for them.
+    """
+    best = greedy(logits)
+    drawing = rows.temperature > 0
+
+    def draw() -> jax.Array:
+        scaled = logits.T / jnp.where(drawing, rows.temperature, 1)[:, None]  # [rows, vocab]
+        filtering = drawing & ((rows.top_k > 0) | (rows.top_p < 1) | (rows.min_p > 0))
+        scaled = jax.lax.cond(filtering.any(), lambda: jnp.where(_kept(scaled, rows), scaled, -jnp.inf), lambda: scaled)
+        noise = jax.vmap(lambda seed, at: _gumbel(seed, at, scaled.shape[1]))(rows.seed, position)
+        return jnp.where(drawing, greedy((scaled + noise).T), best)
+
+    return jax.lax.cond(drawing.any(), draw, lambda: best)
+
+
+def _gumbel(seed: jax.Array, position: jax.Array, vocab: int) -> jax.Array:
+    return jax.random.gumbel(jax.random.fold_in(jax.random.key(seed), position), (vocab,))
+
+
+def _kept(scaled: jax.Array, rows: RowSampling) -> jax.Array:
+    """bool [rows, vocab]: tokens that top-k, then top-p and min-p leave, of logits after temperature f32 [rows, vocab]."""
+    vocab = scaled.shape[1]
+    k = jnp.where(rows.top_k > 0, jnp.minimum(rows.top_k, vocab), vocab)
+    kept = scaled >= _threshold(scaled, jnp.ones_like(scaled), k.astype(jnp.float32))[:, None]
+    odds = jnp.where(kept, jnp.exp(scaled - scaled.max(axis=1, keepdims=True)), 0)  # 1 for the likeliest
+    # The likeliest token stays whatever top_p is; a mass a hair under the whole avoids asking for more than rounding left.
+    mass = jnp.where(rows.top_p < 1, rows.top_p * odds.sum(axis=1), 0)
+    by_mass = odds >= jnp.where(rows.top_p < 1, _threshold(odds, odds, mass), 0)[:, None]
+    return kept & by_mass & (odds >= rows.min_p[:, None])
+
+
+def _threshold(values: jax.Array, weights: jax.Array, wanted: jax.Array) -> jax.Array:
+    """The largest x [rows] for which the weights of values >= x sum to at least `wanted` [rows]. values, weights [rows, vocab].
+
+    Bisection over the bits of the float, 32 passes over the data: exact, and on a CPU far cheaper than sorting the vocabulary.
+    """
+    ordered = _to_ordered(values)
+
+    def halve(_: int, bounds: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        low, high = bounds  # low is reached, high is not
+        middle = low + (high - low) // 2
+        reached = jnp.where(ordered >= middle[:, None], weights, 0).sum(axis=1) >= wanted
+        return jnp.where(reached, middle, low), jnp.where(reached, high, middle)
+
+    low = ordered.min(axis=1)
+    high = ordered.max(axis=1)
+    top_reaches = jnp.where(ordered >= high[:, None], weights, 0).sum(axis=1) >= wanted
+    low, _ = jax.lax.fori_loop(0, 32, halve, (jnp.where(top_reaches, high, low), high))
+    return _from_ordered(low)
+
+
+def _to_ordered(x: jax.Array) -> jax.Array:
+    """f32 -> u32 in the same order."""
+    bits = jax.lax.bitcast_convert_type(x, jnp.uint32)
+    return jnp.where(bits >> 31 == 1, ~bits, bits | jnp.uint32(1 << 31))
+
+
+def _from_ordered(u: jax.Array) -> jax.Array:
+    return jax.lax.bitcast_convert_type(jnp.where(u >> 31 == 1, u & jnp.uint32(0x7FFFFFFF), ~u), jnp.float32)

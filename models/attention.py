@@ -1,0 +1,100 @@
+"""Attention of a segment's queries over cached keys and values: the gather reference and the blockwise online softmax.
+
+Both take grouped queries f32 [rows, kv_heads, group * query, head_dim] and return the same shape; both work in f32 whatever the
+cache stores. K lies transposed, [..., head_dim, tokens], and V as [..., tokens, head_dim]: then each product reads its large operand
+in the order in which it lies in memory.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+from models.segment import Segment
+
+# block index i32 [] -> K [rows, kv_heads, head_dim, block], V [rows, kv_heads, block, head_dim] of the cached tokens in that block
+Fetch = Callable[[jax.Array], tuple[jax.Array, jax.Array]]
+
+MASKED = -1e30  # a score that no softmax sees; finite, so that a row with nothing to attend to yields 0 and not NaN
+
+
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    """How scores are formed: softcap(scale * q.k), and which keys a query sees. `window` may be traced (layers under scan)."""
+
+    scale: float
+    softcap: float | None = None
+    window: int | jax.Array | None = None
+
+    def scores(self, q: jax.Array, k: jax.Array) -> jax.Array:
+        """q [rows, kv_heads, group * query, head_dim], k [rows, kv_heads, head_dim, n] -> f32 [rows, kv_heads, group * query, n]."""
+        dot = jax.lax.dot_general(q.astype(k.dtype), k, (((3,), (2,)), ((0, 1), (0, 1))), preferred_element_type=jnp.float32)
+        scores = dot * self.scale
+        return scores if self.softcap is None else jnp.tanh(scores / self.softcap) * self.softcap
+
+    def sees(self, segment: Segment, keys: jax.Array) -> jax.Array:
+        """bool [rows, query, n]: may the query attend to the key at position keys i32 [n]? Causal, live, within the window."""
+        at = segment.positions()[:, :, None]
+        seen = (keys <= at) & segment.live()[:, :, None]
+        return seen if self.window is None else seen & (keys > at - self.window)
+
+
+def _over_group(mask: jax.Array, group: int) -> jax.Array:
+    """[rows, query, n] -> [rows, 1, group * query, n], to broadcast over KV heads."""
+    rows, query, n = mask.shape
+    return jnp.broadcast_to(mask[:, None, None], (rows, 1, group, query, n)).reshape(rows, 1, group * query, n)
+
+
+def _values(weights: jax.Array, v: jax.Array) -> jax.Array:
+    """weights f32 [rows, kv_heads, group * query, n] times V [rows, kv_heads, n, head_dim] -> f32, summed over n."""
+    return jax.lax.dot_general(weights.astype(v.dtype), v, (((3,), (2,)), ((0, 1), (0, 1))), preferred_element_type=jnp.float32)
+
+
+def _only_seen(v: jax.Array, seen: jax.Array) -> jax.Array:
+    """V with rows that no query sees set to 0: a weight of 0 times a stale NaN would still be NaN. seen bool [rows, query, n]."""
+    return jnp.where(seen.any(axis=1)[:, None, :, None], v, 0)
+
+
+def reference(q: jax.Array, k: jax.Array, v: jax.Array, segment: Segment, rule: Rule) -> jax.Array:
+    """Softmax over the whole of a gathered cache, k [rows, kv_heads, head_dim, n], v [rows, kv_heads, n, head_dim]: slow and obvious."""
+    seen = rule.sees(segment, jnp.arange(k.shape[3]))
+    mask = _over_group(seen, q.shape[2] // segment.query)
+    scores = jnp.where(mask, rule.scores(q, k), MASKED)
+    top = scores.max(axis=-1, keepdims=True)
+    weights = jnp.where(mask, jnp.exp(scores - top), 0)
+    total = weights.sum(axis=-1, keepdims=True)
+    return _values(weights, _only_seen(v, seen)) / jnp.maximum(total, 1e-30)
+
+
+def blockwise(q: jax.Array, fetch: Fetch, block: int, segment: Segment, rule: Rule) -> jax.Array:
+    """Online softmax over blocks of `block` tokens (Milakov and Gimelshein 2018; Dao et al. 2022, algorithm 1).
+
+    The loop runs from the first block that any row's window reaches to the last that any row has filled, so the work follows the
+    longest live row and neither the table's width nor the pool's size.
+    """
+    end = segment.end()
+    stop = (end.max() + block - 1) // block
+    first = jnp.int32(0)
+    if rule.window is not None:
+        oldest = jnp.where(segment.count > 0, segment.start - rule.window + 1, jnp.iinfo(jnp.int32).max)
+        first = jnp.maximum(oldest.min(), 0) // block
+
+    def body(carry: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        i, top, total, mixed = carry
+        k, v = fetch(i)
+        seen = rule.sees(segment, i * block + jnp.arange(block))
+        mask = _over_group(seen, q.shape[2] // segment.query)
+        scores = jnp.where(mask, rule.scores(q, k), MASKED)
+        new_top = jnp.maximum(top, scores.max(axis=-1, keepdims=True))
+        keep = jnp.exp(top - new_top)
+        weights = jnp.where(mask, jnp.exp(scores - new_top), 0)
+        total = total * keep + weights.sum(axis=-1, keepdims=True)
+        return i + 1, new_top, total, mixed * keep + _values(weights, _only_seen(v, seen))
+
+    one = (*q.shape[:3], 1)
+    carry = (first, jnp.full(one, MASKED), jnp.zeros(one), jnp.zeros(q.shape))
+    _, _, total, mixed = jax.lax.while_loop(lambda c: c[0] < stop, body, carry)
+    return mixed / jnp.maximum(total, 1e-30)

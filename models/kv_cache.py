@@ -1,0 +1,188 @@
+"""The KV cache as a value: two pytrees, `PagedKV` and `ContiguousKV`, with the same two pure operations, write and attend.
+
+A cache is an argument of the step and is donated to it, so a write updates the pool in place. 16-bit pools are kept as uint16 and
+reinterpreted at the edge: XLA's CPU backend would upcast a bfloat16 pool, whole, at every write.
+
+K is stored transposed, [.., head_dim, tokens], and V as [.., tokens, head_dim]; see `attention.py`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Self
+
+import jax
+import jax.numpy as jnp
+from jax.typing import DTypeLike
+
+from models.attention import Fetch, Rule, blockwise, reference
+from models.config import ModelConfig
+from models.segment import Segment
+
+BLOCK = 64  # tokens of one step of the blockwise loop (rounded up to whole pages)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Pools:
+    """What both caches share: one array a layer, or one for all layers (under scan), and how numbers are stored."""
+
+    keys: tuple[jax.Array, ...]  # each [units, kv_heads, head_dim, unit]; a unit is a page or a slot
+    values: tuple[jax.Array, ...]  # each [units, kv_heads, unit, head_dim]
+    layers: int = dataclasses.field(metadata={"static": True})
+    dtype: str = dataclasses.field(metadata={"static": True})  # what is stored: float32 or bfloat16
+    compute: str = dataclasses.field(metadata={"static": True})  # what attention multiplies in
+    attention: str = dataclasses.field(metadata={"static": True})  # blockwise, or the reference: gather
+
+    @classmethod
+    def zeros(
+        cls,
+        config: ModelConfig,
+        units: int,
+        unit: int,
+        dtype: DTypeLike,
+        *,
+        compute: DTypeLike = jnp.float32,
+        stacked: bool = False,
+        attention: str = "blockwise",
+    ) -> Self:
+        """An empty cache of `units` pages (or slots) of `unit` tokens for every layer.
+
+        Args:
+          dtype: float32 or bfloat16, what K and V are stored in.
+          compute: what attention's products take; float32 on a CPU, bfloat16 on an accelerator.
+          stacked: one array for all layers, [layers * units, ...], for a step that scans over layers.
+          attention: "blockwise" or "gather", the slow reference.
+        """
+        stored = jnp.uint16 if jnp.dtype(dtype) == jnp.bfloat16 else jnp.dtype(dtype)
+        arrays, each = (1, config.layers * units) if stacked else (config.layers, units)
+        k, v = (each, config.kv_heads, config.head_dim, unit), (each, config.kv_heads, unit, config.head_dim)
+        return cls(
+            keys=tuple(jnp.zeros(k, stored) for _ in range(arrays)),
+            values=tuple(jnp.zeros(v, stored) for _ in range(arrays)),
+            layers=config.layers,
+            dtype=jnp.dtype(dtype).name,
+            compute=jnp.dtype(compute).name,
+            attention=attention,
+        )
+
+    @property
+    def units(self) -> int:
+        return self.keys[0].shape[0] * len(self.keys) // self.layers
+
+    @property
+    def unit(self) -> int:
+        return self.keys[0].shape[3]
+
+    def _store(self, x: jax.Array) -> jax.Array:
+        x = x.astype(self.dtype)
+        return jax.lax.bitcast_convert_type(x, jnp.uint16) if self.dtype == "bfloat16" else x
+
+    def _load(self, x: jax.Array) -> jax.Array:
+        if self.dtype != "bfloat16":
+            return x.astype(self.compute)
+        if self.compute == "float32":  # a shift is what a CPU vectorises; its bfloat16 conversion is not
+            return jax.lax.bitcast_convert_type(x.astype(jnp.uint32) << 16, jnp.float32)
+        return jax.lax.bitcast_convert_type(x, jnp.bfloat16).astype(self.compute)
+
+    def _pool(self, layer: int | jax.Array) -> tuple[int, int | jax.Array]:
+        """(which array, first unit of the layer in it)."""
+        if len(self.keys) > 1 or self.layers == 1:
+            assert isinstance(layer, int)
+            return layer, 0
+        return 0, layer * self.units
+
+    def _scatter(self, layer: int | jax.Array, unit: jax.Array, slot: jax.Array, k: jax.Array, v: jax.Array) -> Self:
+        """Write tokens: unit and slot i32 [tokens] (unit >= units: dropped), k and v f32 [kv_heads, head_dim, tokens]."""
+        i, first = self._pool(layer)
+        at = jnp.where(unit < self.units, unit + first, jnp.iinfo(jnp.int32).max)
+        k, v = self._store(k.transpose(2, 0, 1)), self._store(v.transpose(2, 0, 1))
+        keys = self.keys[i].at[at, :, :, slot].set(k, mode="drop")
+        values = self.values[i].at[at, :, slot, :].set(v, mode="drop")
+        return dataclasses.replace(
+            self,
+            keys=(*self.keys[:i], keys, *self.keys[i + 1 :]),
+            values=(*self.values[:i], values, *self.values[i + 1 :]),
+        )
+
+    def _grouped(self, q: jax.Array, rows: int) -> jax.Array:
+        """q f32 [heads, head_dim, rows * query] -> [rows, kv_heads, group * query, head_dim]."""
+        heads, d, tokens = q.shape
+        kv_heads = self.keys[0].shape[1]
+        q = q.reshape(kv_heads, heads // kv_heads, d, rows, tokens // rows)
+        return q.transpose(3, 0, 1, 4, 2).reshape(rows, kv_heads, -1, d)
+
+    def _ungrouped(self, o: jax.Array, query: int) -> jax.Array:
+        """The inverse of `_grouped`: -> f32 [heads, head_dim, rows * query]."""
+        rows, kv_heads, grouped, d = o.shape
+        o = o.reshape(rows, kv_heads, grouped // query, query, d).transpose(1, 2, 4, 0, 3)
+        return o.reshape(kv_heads * (grouped // query), d, rows * query)
+
+    def _blocks(self, layer: int | jax.Array, segment: Segment) -> tuple[Fetch, int]:
+        """(how to read block i of every row, tokens of a block)."""
+        raise TypeError(f"{type(self).__name__} does not say how its blocks are read")
+
+    def attend(self, layer: int | jax.Array, q: jax.Array, segment: Segment, rule: Rule) -> jax.Array:
+        """q f32 [heads, head_dim, rows * query] over each row's cached tokens, its own of this step included -> as q."""
+        fetch, block = self._blocks(layer, segment)
+        grouped = self._grouped(q, segment.rows)
+        if self.attention == "gather":
+            mixed = reference(grouped, *fetch(jnp.int32(0)), segment, rule)
+        else:
+            mixed = blockwise(grouped, fetch, block, segment, rule)
+        return self._ungrouped(mixed, segment.query)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class PagedKV(_Pools):
+    """KV in pages of `unit` tokens that any row may own in any order (Kwon et al. 2023). A table entry >= units is no page."""
+
+    def write(self, layer: int | jax.Array, k: jax.Array, v: jax.Array, segment: Segment) -> Self:
+        """The cache with a segment's new K and V, f32 [kv_heads, head_dim, rows * query], at their positions."""
+        at = segment.positions()
+        width = segment.table.shape[1]
+        page = jnp.take_along_axis(segment.table, jnp.minimum(at // self.unit, width - 1), axis=1)
+        page = jnp.where(segment.live() & (at < width * self.unit), page, self.units)
+        return self._scatter(layer, page.ravel(), (at % self.unit).ravel(), k, v)
+
+    def _blocks(self, layer: int | jax.Array, segment: Segment) -> tuple[Fetch, int]:
+        i, first = self._pool(layer)
+        width = segment.table.shape[1]
+        pages = width if self.attention == "gather" else -(-BLOCK // self.unit)
+        table = jnp.pad(segment.table, ((0, 0), (0, -width % pages)))  # any page will do: what lies there is masked
+
+        def fetch(block: jax.Array) -> tuple[jax.Array, jax.Array]:
+            part = jax.lax.dynamic_slice_in_dim(table, block * pages, pages, axis=1) + first
+            k = self.keys[i].at[part].get(mode="clip").transpose(0, 2, 3, 1, 4)  # [rows, kv_heads, head_dim, pages, unit]
+            v = self.values[i].at[part].get(mode="clip").transpose(0, 2, 1, 3, 4)  # [rows, kv_heads, pages, unit, head_dim]
+            k, v = k.reshape(*k.shape[:3], -1), v.reshape(*v.shape[:2], -1, v.shape[4])
+            return self._load(k), self._load(v)
+
+        return fetch, pages * self.unit
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class ContiguousKV(_Pools):
+    """KV in one slot of `unit` tokens a row: what an engine without paging reserves. A table entry >= units is no slot."""
+
+    def write(self, layer: int | jax.Array, k: jax.Array, v: jax.Array, segment: Segment) -> Self:
+        """The cache with a segment's new K and V, f32 [kv_heads, head_dim, rows * query], at their positions."""
+        at = segment.positions()
+        slot = jnp.where(segment.live() & (at < self.unit), segment.table[:, :1], self.units)
+        return self._scatter(layer, slot.ravel(), at.ravel(), k, v)
+
+    def _blocks(self, layer: int | jax.Array, segment: Segment) -> tuple[Fetch, int]:
+        i, first = self._pool(layer)
+        size = self.unit if self.attention == "gather" else min(BLOCK, self.unit)
+        slots = segment.table[:, 0] + first
+
+        def fetch(block: jax.Array) -> tuple[jax.Array, jax.Array]:
+            # The last block of a capacity that is no multiple starts early, so it is rolled to where the mask expects it.
+            at = jnp.minimum(block * size, self.unit - size)
+            early = block * size - at
+            k = jax.lax.dynamic_slice_in_dim(self.keys[i], at, size, axis=3).at[slots].get(mode="clip")
+            v = jax.lax.dynamic_slice_in_dim(self.values[i], at, size, axis=2).at[slots].get(mode="clip")
+            return jnp.roll(self._load(k), -early, axis=3), jnp.roll(self._load(v), -early, axis=2)
+
+        return fetch, size

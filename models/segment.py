@@ -1,0 +1,47 @@
+"""What one step works on: rows of tokens, where they stand in their sequences, and where their KV lives."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Segment:
+    """`rows x query` tokens with one page table. Decode is query 1; a prefill chunk is 1 row of many; verifying a draft is query k+1.
+
+    A row whose `count` is 0 is padding: it writes nothing and its output means nothing.
+    """
+
+    tokens: jax.Array  # i32 [rows, query]
+    start: jax.Array  # i32 [rows]: tokens of the row that are in the cache already, so the position of its first token here
+    count: jax.Array  # i32 [rows]: live tokens of the row in this step, 0 to query
+    table: jax.Array  # i32 [rows, width]: its pages in order (PagedKV) or its slot (ContiguousKV, width 1)
+
+    @property
+    def rows(self) -> int:
+        return self.tokens.shape[0]
+
+    @property
+    def query(self) -> int:
+        return self.tokens.shape[1]
+
+    @property
+    def size(self) -> int:
+        """Tokens of the segment with padding."""
+        return self.tokens.size
+
+    def positions(self) -> jax.Array:
+        """i32 [rows, query]: position of each token in its sequence."""
+        return self.start[:, None] + jnp.arange(self.query, dtype=jnp.int32)
+
+    def live(self) -> jax.Array:
+        """bool [rows, query]: True where a token is real."""
+        return jnp.arange(self.query) < self.count[:, None]
+
+    def end(self) -> jax.Array:
+        """i32 [rows]: tokens in the cache after this step; 0 for a padding row."""
+        return jnp.where(self.count > 0, self.start + self.count, 0)
