@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from costmodel.host import last_level_cache_bytes
+from models.transformer import linear
 
 Run: TypeAlias = Callable[[], Any]  # does the work once and returns what to wait for
 Stack: TypeAlias = Callable[[int], Run]  # rows -> run
@@ -47,24 +48,24 @@ def read_probes(size: int | None = None) -> dict[str, Probe]:
 
 
 def matmul_probes(dtype: str) -> dict[str, Probe]:
-    """Square-weight matmuls at several row counts; the result is f32, which is the form of bf16 that is fast on a CPU."""
+    """Square-weight matmuls at several row counts, in the form in which the model multiplies (`models.transformer.linear`)."""
     on_cpu = jax.default_backend() == "cpu"
     side, counts = (2048, (64, 256, 1024)) if on_cpu else (8192, (1024, 8192))
     weights = jnp.full((side, side), 0.01, dtype)
 
     @jax.jit
     def multiply(x: jax.Array, w: jax.Array) -> jax.Array:
-        return _project(x, w)
+        return linear(w, x)
 
     def probe(rows: int) -> Probe:
-        x = jnp.ones((rows, side), dtype)
+        x = jnp.ones((rows, side), jnp.float32)
         return Probe(lambda: multiply(x, weights), 2.0 * rows * side * side)
 
     return {f"{rows} x {side} x {side}": probe(rows) for rows in counts}
 
 
 def decode_stacks(layers: int | None = None) -> dict[str, Stack]:
-    """The matmuls of a decode step without attention, in f32 and in bf16: a gated MLP a layer and a head, SmolLM2's widths.
+    """The matmuls of a decode step as the model takes them, without attention, in f32 and in bf16: a gated MLP a layer and a head, SmolLM2's widths.
 
     The weights are several times the last cache in either dtype (at least 280 MB in f32), so few rows are bound by memory and
     many by arithmetic, as in a step.
@@ -72,30 +73,22 @@ def decode_stacks(layers: int | None = None) -> dict[str, Stack]:
     if layers is None:
         beyond = 4 * last_level_cache_bytes() // 2 - VOCAB * HIDDEN
         layers = min(max(16, math.ceil(beyond / (3 * FFN * HIDDEN))), 96)
-    return {"float32": _decode_stack("float32", layers, 1), "bfloat16": _decode_stack("bfloat16", layers, 2)}
+    return {dtype: _decode_stack(dtype, layers) for dtype in ("float32", "bfloat16")}
 
 
-def _decode_stack(dtype: str, layers: int, least_rows: int) -> Stack:
-    """`least_rows`: the smallest bucket that is served in this dtype; a bf16 matmul of one row falls off a cliff on a CPU."""
+def _decode_stack(dtype: str, layers: int) -> Stack:
     weights = [(jnp.full((2 * FFN, HIDDEN), 0.01, dtype), jnp.full((HIDDEN, FFN), 0.01, dtype)) for _ in range(layers)]
     head = jnp.full((VOCAB, HIDDEN), 0.01, dtype)
 
     @jax.jit
     def step(x: jax.Array, weights: list[tuple[jax.Array, jax.Array]], head: jax.Array) -> jax.Array:
         for up, down in weights:
-            gate_up = _project(x, up)
-            x = jnp.tanh(_project(gate_up[:, :FFN] * gate_up[:, FFN:], down))  # bounded, so that nothing overflows or vanishes
-        return _project(x, head).argmax(axis=1)
+            gate_up = linear(up, x)
+            x = jnp.tanh(linear(down, gate_up[:, :FFN] * gate_up[:, FFN:]))  # bounded, so that nothing overflows or vanishes
+        return linear(head, x).argmax(axis=1)
 
     def stack(rows: int) -> Run:
-        x = jnp.ones((max(rows, least_rows), HIDDEN), jnp.float32)
+        x = jnp.ones((rows, HIDDEN), jnp.float32)
         return lambda: step(x, weights, head)
 
     return stack
-
-
-def _project(x: jax.Array, weight: jax.Array) -> jax.Array:
-    """x [rows, in] times weight [out, in] -> f32 [rows, out]; true f32 on an accelerator too."""
-    dims = (((1,), (1,)), ((), ()))
-    precision = jax.lax.Precision.HIGHEST if weight.dtype == jnp.float32 else None
-    return jax.lax.dot_general(x.astype(weight.dtype), weight, dims, precision=precision, preferred_element_type=jnp.float32)

@@ -66,21 +66,24 @@ class RowSampling:
 
 
 def greedy(logits: jax.Array) -> jax.Array:
-    """logits f32 [vocab, rows] -> i32 [rows], the smallest index where several tie.
+    """logits f32 [rows, vocab] -> i32 [rows], the smallest index where several tie; any token for a row of NaN.
 
-    Two plain reductions, a maximum and the first index that reaches it, are several times faster on a CPU than one argmax.
+    In two steps, the best of each run of 256 tokens and then the index within the best run: one pass over the logits with a plain
+    maximum, several times faster on a CPU than an argmax over all of them.
     """
-    top = logits.max(axis=0)
-    index = jnp.arange(logits.shape[0], dtype=jnp.int32)[:, None]
-    first = jnp.where(logits == top, index, logits.shape[0]).min(axis=0)
-    return jnp.minimum(first, logits.shape[0] - 1)  # a row of NaN reaches no maximum; its token must still be one
+    rows, vocab = logits.shape
+    run = 256
+    runs = jnp.pad(logits, ((0, 0), (0, -vocab % run)), constant_values=-jnp.inf).reshape(rows, -1, run)
+    best = jnp.argmax(runs.max(axis=2), axis=1).astype(jnp.int32)
+    within = jnp.argmax(jnp.take_along_axis(runs, best[:, None, None], axis=1)[:, 0], axis=1).astype(jnp.int32)
+    return jnp.minimum(best * run + within, vocab - 1)
 
 
 def sample(logits: jax.Array, rows: RowSampling, position: jax.Array) -> jax.Array:
     """Draw one token a row.
 
     Args:
-      logits: f32 [vocab, rows].
+      logits: f32 [rows, vocab].
       rows: settings, [rows].
       position: i32 [rows], where the drawn token will stand in its sequence.
 
@@ -91,11 +94,11 @@ def sample(logits: jax.Array, rows: RowSampling, position: jax.Array) -> jax.Arr
     drawing = rows.temperature > 0
 
     def draw() -> jax.Array:
-        scaled = logits.T / jnp.where(drawing, rows.temperature, 1)[:, None]  # [rows, vocab]
+        scaled = logits / jnp.where(drawing, rows.temperature, 1)[:, None]  # [rows, vocab]
         filtering = drawing & ((rows.top_k > 0) | (rows.top_p < 1) | (rows.min_p > 0))
         scaled = jax.lax.cond(filtering.any(), lambda: jnp.where(_kept(scaled, rows), scaled, -jnp.inf), lambda: scaled)
         noise = jax.vmap(lambda seed, at: _gumbel(seed, at, scaled.shape[1]))(rows.seed, position)
-        return jnp.where(drawing, greedy((scaled + noise).T), best)
+        return jnp.where(drawing, greedy(scaled + noise), best)
 
     return jax.lax.cond(drawing.any(), draw, lambda: best)
 

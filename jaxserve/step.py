@@ -38,7 +38,7 @@ class Output:
     """What a step says of one segment. `sampled` is 1 (after the last live token of each row) or, for a verify step, the query."""
 
     tokens: jax.Array  # i32 [rows, sampled]: the token that follows
-    logits: jax.Array | None  # f32 [vocab, rows * sampled], only where the step was asked for them
+    logits: jax.Array | None  # f32 [rows * sampled, vocab], only where the step was asked for them
 
 
 @jax.tree_util.register_dataclass
@@ -92,7 +92,7 @@ class Step:
         logits = model.logits(picked)
         outputs, at = [], 0
         for w, count in zip(work, counts, strict=True):
-            outputs.append(self._output(logits[:, at : at + count], w))
+            outputs.append(self._output(logits[at : at + count], w))
             at += count
         return kv, tuple(outputs)
 
@@ -100,20 +100,20 @@ class Step:
         return Rule(self.config.attention_scale, self.config.attention_softcap, window)
 
     def _pick(self, x: jax.Array, segments: tuple[Segment, ...]) -> tuple[jax.Array, list[int]]:
-        """The columns of x [hidden, tokens] after which a token is sampled, and how many each segment has of them."""
+        """The rows of x [tokens, hidden] after which a token is sampled, and how many each segment has of them."""
         if self.every_token:
             return x, [s.size for s in segments]
-        columns, first = [], 0
+        picked, first = [], 0
         for s in segments:
             last = jnp.maximum(s.count - 1, 0)
-            columns.append(first + jnp.arange(s.rows) * s.query + last)
+            picked.append(first + jnp.arange(s.rows) * s.query + last)
             first += s.size
-        if all(s.query == 1 for s in segments):  # they are all columns, in order
+        if all(s.query == 1 for s in segments):  # all tokens, in order
             return x, [s.rows for s in segments]
-        return x[:, jnp.concatenate(columns)], [s.rows for s in segments]
+        return x[jnp.concatenate(picked)], [s.rows for s in segments]
 
     def _output(self, logits: jax.Array, work: Work) -> Output:
-        """Sample a segment's logits [vocab, rows * sampled]; the sampled token stands one after the token that it follows."""
+        """Sample a segment's logits [rows * sampled, vocab]; the sampled token stands one after the token that it follows."""
         s, rows = work.segment, work.sampling
         if self.every_token:
             position = s.positions().ravel() + 1
@@ -132,23 +132,23 @@ class _Mixer:
         self.kv, self.layer, self.segments, self.rule = kv, layer, segments, rule
 
     def __call__(self, q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
-        """q [heads, head_dim, tokens], k and v [kv_heads, head_dim, tokens] -> [heads, head_dim, tokens]."""
+        """q [tokens, heads, head_dim], k and v [tokens, kv_heads, head_dim] -> as q."""
         ends = [0]
         for s in self.segments:
             ends.append(ends[-1] + s.size)
         spans = list(zip(self.segments, ends, ends[1:], strict=False))
         with jax.named_scope("kv_write"):
             for s, a, b in spans:
-                self.kv = self.kv.write(self.layer, k[..., a:b], v[..., a:b], s)
+                self.kv = self.kv.write(self.layer, k[a:b], v[a:b], s)
         with jax.named_scope("attention"):
-            mixed = [self.kv.attend(self.layer, q[..., a:b], s, self.rule) for s, a, b in spans]
-            return jnp.concatenate(mixed, axis=-1)
+            mixed = [self.kv.attend(self.layer, q[a:b], s, self.rule) for s, a, b in spans]
+            return jnp.concatenate(mixed)
 
 
 def _angles(table: jax.Array, positions: jax.Array) -> jax.Array:
-    """f32 [context, 2, half] at positions i32 [tokens] -> [2, half, tokens]. Padding may stand past the end; it is clipped."""
+    """f32 [context, 2, half] at positions i32 [tokens] -> [tokens, 2, half]. Padding may stand past the end; it is clipped."""
     with jax.named_scope("rope"):
-        return table.at[positions].get(mode="clip").transpose(1, 2, 0)
+        return table.at[positions].get(mode="clip")
 
 
 def serving(config: ModelConfig, weights: nnx.State, context: int) -> Serving:

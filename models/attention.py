@@ -15,10 +15,13 @@ import jax.numpy as jnp
 
 from models.segment import Segment
 
-# block index i32 [] -> K [rows, kv_heads, head_dim, block], V [rows, kv_heads, block, head_dim] of the cached tokens in that block
-Fetch = Callable[[jax.Array], tuple[jax.Array, jax.Array]]
+# (block index i32 [], which of its tokens any query sees, bool [rows, block]) -> K [rows, kv_heads, head_dim, block] and
+# V [rows, kv_heads, block, head_dim] of the cached tokens in that block, V zero where unseen: 0 * a stale NaN would still be NaN
+Fetch = Callable[[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]
 
-MASKED = -1e30  # a score that no softmax sees; finite, so that a row with nothing to attend to yields 0 and not NaN
+# A masked score, and where the running maximum starts: below any real score, yet so far above MASKED that exp(MASKED - FLOOR) is 0.
+# Both are finite, so a row with nothing to attend to yields 0 and not NaN.
+MASKED, FLOOR = -1e30, -1e29
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,20 +56,14 @@ def _values(weights: jax.Array, v: jax.Array) -> jax.Array:
     return jax.lax.dot_general(weights.astype(v.dtype), v, (((3,), (2,)), ((0, 1), (0, 1))), preferred_element_type=jnp.float32)
 
 
-def _only_seen(v: jax.Array, seen: jax.Array) -> jax.Array:
-    """V with rows that no query sees set to 0: a weight of 0 times a stale NaN would still be NaN. seen bool [rows, query, n]."""
-    return jnp.where(seen.any(axis=1)[:, None, :, None], v, 0)
-
-
-def reference(q: jax.Array, k: jax.Array, v: jax.Array, segment: Segment, rule: Rule) -> jax.Array:
-    """Softmax over the whole of a gathered cache, k [rows, kv_heads, head_dim, n], v [rows, kv_heads, n, head_dim]: slow and obvious."""
-    seen = rule.sees(segment, jnp.arange(k.shape[3]))
+def reference(q: jax.Array, fetch: Fetch, size: int, segment: Segment, rule: Rule) -> jax.Array:
+    """Softmax over the whole table at once, fetched as one block of `size` tokens: slow and obvious."""
+    seen = rule.sees(segment, jnp.arange(size))
+    k, v = fetch(jnp.int32(0), seen.any(axis=1))
     mask = _over_group(seen, q.shape[2] // segment.query)
     scores = jnp.where(mask, rule.scores(q, k), MASKED)
-    top = scores.max(axis=-1, keepdims=True)
-    weights = jnp.where(mask, jnp.exp(scores - top), 0)
-    total = weights.sum(axis=-1, keepdims=True)
-    return _values(weights, _only_seen(v, seen)) / jnp.maximum(total, 1e-30)
+    weights = jnp.exp(scores - jnp.maximum(scores.max(axis=-1, keepdims=True), FLOOR))
+    return _values(weights, v) / jnp.maximum(weights.sum(axis=-1, keepdims=True), 1e-30)
 
 
 def blockwise(q: jax.Array, fetch: Fetch, block: int, segment: Segment, rule: Rule) -> jax.Array:
@@ -82,19 +79,20 @@ def blockwise(q: jax.Array, fetch: Fetch, block: int, segment: Segment, rule: Ru
         oldest = jnp.where(segment.count > 0, segment.start - rule.window + 1, jnp.iinfo(jnp.int32).max)
         first = jnp.maximum(oldest.min(), 0) // block
 
-    def body(carry: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+    def body(carry: tuple[jax.Array, jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
         i, top, total, mixed = carry
-        k, v = fetch(i)
         seen = rule.sees(segment, i * block + jnp.arange(block))
-        mask = _over_group(seen, q.shape[2] // segment.query)
+        # Small and used for every element of K's scores and of V: kept from being computed anew for each.
+        mask, any_seen = jax.lax.optimization_barrier((_over_group(seen, q.shape[2] // segment.query), seen.any(axis=1)))
+        k, v = fetch(i, any_seen)
         scores = jnp.where(mask, rule.scores(q, k), MASKED)
         new_top = jnp.maximum(top, scores.max(axis=-1, keepdims=True))
         keep = jnp.exp(top - new_top)
-        weights = jnp.where(mask, jnp.exp(scores - new_top), 0)
+        weights = jnp.exp(scores - new_top)
         total = total * keep + weights.sum(axis=-1, keepdims=True)
-        return i + 1, new_top, total, mixed * keep + _values(weights, _only_seen(v, seen))
+        return i + 1, new_top, total, mixed * keep + _values(weights, v)
 
     one = (*q.shape[:3], 1)
-    carry = (first, jnp.full(one, MASKED), jnp.zeros(one), jnp.zeros(q.shape))
+    carry = (first, jnp.full(one, FLOOR), jnp.zeros(one), jnp.zeros(q.shape))
     _, _, total, mixed = jax.lax.while_loop(lambda c: c[0] < stop, body, carry)
     return mixed / jnp.maximum(total, 1e-30)

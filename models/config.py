@@ -138,6 +138,9 @@ def from_hf(config: Mapping[str, Any], *, origin: str = "config.json") -> ModelC
             raise UserError(f"{origin}: {key} is {value!r}; it must be a whole number from 1 to {_MAX_SIZE}")
         return value
 
+    def softcap(key: str) -> float | None:
+        return _real(config[key], key, origin) if config.get(key) else None
+
     heads, hidden, layers = size("num_attention_heads"), size("hidden_size"), size("num_hidden_layers")
     gemma = kind == "gemma3"
     max_positions = size("max_position_embeddings")
@@ -171,8 +174,8 @@ def from_hf(config: Mapping[str, Any], *, origin: str = "config.json") -> ModelC
         activation=_ACTIVATIONS[activation],
         embedding_scale=hidden**0.5 if gemma else 1.0,
         attention_scale=_real(scalar, "query_pre_attn_scalar", origin) ** -0.5 if scalar else 0.0,
-        attention_softcap=config.get("attn_logit_softcapping") or None,
-        logit_softcap=config.get("final_logit_softcapping") or None,
+        attention_softcap=softcap("attn_logit_softcapping"),
+        logit_softcap=softcap("final_logit_softcapping"),
         bos_token=next(iter(_tokens(config, "bos_token_id", origin)), None),
         eos_tokens=_tokens(config, "eos_token_id", origin),
     )
@@ -206,9 +209,10 @@ def _windows(config: Mapping[str, Any], kind: str, layers: int, origin: str) -> 
         raise UserError(f"{origin}: sliding_window is {window!r}; it must be a whole number of at least 1, or null")
     types = config.get("layer_types")
     if types:
-        unknown = set(types) - {"sliding_attention", "full_attention"}
+        known = ("sliding_attention", "full_attention")
+        unknown = [t for t in types if t not in known] if isinstance(types, list) else [types]
         if unknown:
-            raise UserError(f"{origin}: layer type {min(unknown)!r} is not supported; supported are full and sliding_attention")
+            raise UserError(f"{origin}: layer type {unknown[0]!r} is not supported; supported are {', '.join(known)}")
         return tuple(window if t == "sliding_attention" else None for t in types)
     if kind == "gemma3":
         every = config.get("sliding_window_pattern") or config.get("_sliding_window_pattern") or 6
@@ -222,13 +226,18 @@ def _windows(config: Mapping[str, Any], kind: str, layers: int, origin: str) -> 
 
 def _ropes(config: Mapping[str, Any], gemma: bool, positions: int, origin: str) -> tuple[RopeConfig, RopeConfig | None]:
     """(rope of full layers, rope of windowed layers or None), from either spelling of the keys."""
-    given, scaling = config.get("rope_parameters") or {}, config.get("rope_scaling") or {}
-    if not isinstance(given, Mapping) or not isinstance(scaling, Mapping):
-        raise UserError(f"{origin}: rope_parameters and rope_scaling must be objects; found {given!r} and {scaling!r}")
+
+    def entry(of: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+        value = of.get(key) or {}
+        if not isinstance(value, Mapping):
+            raise UserError(f"{origin}: {key} is {value!r}; it must be an object")
+        return value
+
+    given, scaling = entry(config, "rope_parameters"), entry(config, "rope_scaling")
     theta = _real(config.get("rope_theta") or 10_000.0, "rope_theta", origin)
     if "full_attention" in given:  # one entry a kind of layer (transformers 5)
-        full = _rope(given["full_attention"] or {}, theta, config, positions, origin)
-        local = given.get("sliding_attention")
+        full = _rope(entry(given, "full_attention"), theta, config, positions, origin)
+        local = entry(given, "sliding_attention")
         return full, _rope(local, theta, config, positions, origin) if local else None
     full = _rope({**scaling, **given}, theta, config, positions, origin)
     if not gemma:
@@ -257,7 +266,7 @@ def _rope(entry: Mapping[str, Any], theta: float, config: Mapping[str, Any], pos
     low, high = number("low_freq_factor", 1.0), number("high_freq_factor", 4.0)
     if high <= low:
         raise UserError(f"{origin}: RoPE key high_freq_factor is {high}; it must be above low_freq_factor, {low}")
-    optional = {k: entry[k] for k in ("attention_factor", "mscale", "mscale_all_dim", "truncate") if entry.get(k) is not None}
+    optional = {key: number(key, 1.0) for key in ("attention_factor", "mscale", "mscale_all_dim") if entry.get(key)}
     return RopeConfig(
         theta=number("rope_theta", theta),
         kind=kind,
@@ -267,5 +276,6 @@ def _rope(entry: Mapping[str, Any], theta: float, config: Mapping[str, Any], pos
         high_freq_factor=high,
         beta_fast=number("beta_fast", 32.0),
         beta_slow=number("beta_slow", 1.0),
+        truncate=entry.get("truncate") is not False,
         **optional,
     )

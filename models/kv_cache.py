@@ -19,7 +19,7 @@ from models.attention import Fetch, Rule, blockwise, reference
 from models.config import ModelConfig
 from models.segment import Segment
 
-BLOCK = 64  # tokens of one step of the blockwise loop (rounded up to whole pages)
+BLOCK = 32  # tokens of one step of the blockwise loop (rounded up to whole pages): small enough that a block of 64 rows stays in cache
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,6 +77,16 @@ class _Pools:
         x = x.astype(self.dtype)
         return jax.lax.bitcast_convert_type(x, jnp.uint16) if self.dtype == "bfloat16" else x
 
+    def _seen(self, v: jax.Array, seen: jax.Array) -> jax.Array:
+        """Stored V [rows, kv_heads, n, head_dim] with the tokens that are not seen, bool [rows, n], set to 0, whatever lies there.
+
+        As integers, by their bits: a CPU does that in passing, where a select on floats costs as much as reading them.
+        """
+        bits = jnp.uint16 if v.dtype.itemsize == 2 else jnp.uint32
+        mask = -seen.astype(bits)[:, None, :, None]  # all ones or all zeros
+        kept = jax.lax.bitcast_convert_type(v, bits) & mask
+        return jax.lax.bitcast_convert_type(kept, v.dtype)
+
     def _load(self, x: jax.Array) -> jax.Array:
         if self.dtype != "bfloat16":
             return x.astype(self.compute)
@@ -92,10 +102,10 @@ class _Pools:
         return 0, layer * self.units
 
     def _scatter(self, layer: int | jax.Array, unit: jax.Array, slot: jax.Array, k: jax.Array, v: jax.Array) -> Self:
-        """Write tokens: unit and slot i32 [tokens] (unit >= units: dropped), k and v f32 [kv_heads, head_dim, tokens]."""
+        """Write tokens: unit and slot i32 [tokens] (unit >= units: dropped), k and v f32 [tokens, kv_heads, head_dim]."""
         i, first = self._pool(layer)
         at = jnp.where(unit < self.units, unit + first, jnp.iinfo(jnp.int32).max)
-        k, v = self._store(k.transpose(2, 0, 1)), self._store(v.transpose(2, 0, 1))
+        k, v = self._store(k), self._store(v)
         keys = self.keys[i].at[at, :, :, slot].set(k, mode="drop")
         values = self.values[i].at[at, :, slot, :].set(v, mode="drop")
         return dataclasses.replace(
@@ -105,28 +115,28 @@ class _Pools:
         )
 
     def _grouped(self, q: jax.Array, rows: int) -> jax.Array:
-        """q f32 [heads, head_dim, rows * query] -> [rows, kv_heads, group * query, head_dim]."""
-        heads, d, tokens = q.shape
+        """q f32 [rows * query, heads, head_dim] -> [rows, kv_heads, group * query, head_dim]."""
+        tokens, heads, d = q.shape
         kv_heads = self.keys[0].shape[1]
-        q = q.reshape(kv_heads, heads // kv_heads, d, rows, tokens // rows)
-        return q.transpose(3, 0, 1, 4, 2).reshape(rows, kv_heads, -1, d)
+        q = q.reshape(rows, tokens // rows, kv_heads, heads // kv_heads, d)
+        return q.transpose(0, 2, 3, 1, 4).reshape(rows, kv_heads, -1, d)
 
     def _ungrouped(self, o: jax.Array, query: int) -> jax.Array:
-        """The inverse of `_grouped`: -> f32 [heads, head_dim, rows * query]."""
+        """The inverse of `_grouped`: -> f32 [rows * query, heads, head_dim]."""
         rows, kv_heads, grouped, d = o.shape
-        o = o.reshape(rows, kv_heads, grouped // query, query, d).transpose(1, 2, 4, 0, 3)
-        return o.reshape(kv_heads * (grouped // query), d, rows * query)
+        o = o.reshape(rows, kv_heads, grouped // query, query, d).transpose(0, 3, 1, 2, 4)
+        return o.reshape(rows * query, -1, d)
 
     def _blocks(self, layer: int | jax.Array, segment: Segment) -> tuple[Fetch, int]:
         """(how to read block i of every row, tokens of a block)."""
         raise TypeError(f"{type(self).__name__} does not say how its blocks are read")
 
     def attend(self, layer: int | jax.Array, q: jax.Array, segment: Segment, rule: Rule) -> jax.Array:
-        """q f32 [heads, head_dim, rows * query] over each row's cached tokens, its own of this step included -> as q."""
+        """q f32 [rows * query, heads, head_dim] over each row's cached tokens, its own of this step included -> as q."""
         fetch, block = self._blocks(layer, segment)
         grouped = self._grouped(q, segment.rows)
         if self.attention == "gather":
-            mixed = reference(grouped, *fetch(jnp.int32(0)), segment, rule)
+            mixed = reference(grouped, fetch, block, segment, rule)
         else:
             mixed = blockwise(grouped, fetch, block, segment, rule)
         return self._ungrouped(mixed, segment.query)
@@ -138,7 +148,7 @@ class PagedKV(_Pools):
     """KV in pages of `unit` tokens that any row may own in any order (Kwon et al. 2023). A table entry >= units is no page."""
 
     def write(self, layer: int | jax.Array, k: jax.Array, v: jax.Array, segment: Segment) -> Self:
-        """The cache with a segment's new K and V, f32 [kv_heads, head_dim, rows * query], at their positions."""
+        """The cache with a segment's new K and V, f32 [rows * query, kv_heads, head_dim], at their positions."""
         at = segment.positions()
         width = segment.table.shape[1]
         page = jnp.take_along_axis(segment.table, jnp.minimum(at // self.unit, width - 1), axis=1)
@@ -151,12 +161,12 @@ class PagedKV(_Pools):
         pages = width if self.attention == "gather" else -(-BLOCK // self.unit)
         table = jnp.pad(segment.table, ((0, 0), (0, -width % pages)))  # any page will do: what lies there is masked
 
-        def fetch(block: jax.Array) -> tuple[jax.Array, jax.Array]:
+        def fetch(block: jax.Array, seen: jax.Array) -> tuple[jax.Array, jax.Array]:
             part = jax.lax.dynamic_slice_in_dim(table, block * pages, pages, axis=1) + first
             k = self.keys[i].at[part].get(mode="clip").transpose(0, 2, 3, 1, 4)  # [rows, kv_heads, head_dim, pages, unit]
             v = self.values[i].at[part].get(mode="clip").transpose(0, 2, 1, 3, 4)  # [rows, kv_heads, pages, unit, head_dim]
             k, v = k.reshape(*k.shape[:3], -1), v.reshape(*v.shape[:2], -1, v.shape[4])
-            return self._load(k), self._load(v)
+            return self._load(k), self._load(self._seen(v, seen))
 
         return fetch, pages * self.unit
 
@@ -167,7 +177,7 @@ class ContiguousKV(_Pools):
     """KV in one slot of `unit` tokens a row: what an engine without paging reserves. A table entry >= units is no slot."""
 
     def write(self, layer: int | jax.Array, k: jax.Array, v: jax.Array, segment: Segment) -> Self:
-        """The cache with a segment's new K and V, f32 [kv_heads, head_dim, rows * query], at their positions."""
+        """The cache with a segment's new K and V, f32 [rows * query, kv_heads, head_dim], at their positions."""
         at = segment.positions()
         slot = jnp.where(segment.live() & (at < self.unit), segment.table[:, :1], self.units)
         return self._scatter(layer, slot.ravel(), at.ravel(), k, v)
@@ -177,12 +187,13 @@ class ContiguousKV(_Pools):
         size = self.unit if self.attention == "gather" else min(BLOCK, self.unit)
         slots = segment.table[:, 0] + first
 
-        def fetch(block: jax.Array) -> tuple[jax.Array, jax.Array]:
+        def fetch(block: jax.Array, seen: jax.Array) -> tuple[jax.Array, jax.Array]:
             # The last block of a capacity that is no multiple starts early, so it is rolled to where the mask expects it.
             at = jnp.minimum(block * size, self.unit - size)
             early = block * size - at
             k = jax.lax.dynamic_slice_in_dim(self.keys[i], at, size, axis=3).at[slots].get(mode="clip")
             v = jax.lax.dynamic_slice_in_dim(self.values[i], at, size, axis=2).at[slots].get(mode="clip")
-            return jnp.roll(self._load(k), -early, axis=3), jnp.roll(self._load(v), -early, axis=2)
+            k, v = jnp.roll(k, -early, axis=3), jnp.roll(v, -early, axis=2)
+            return self._load(k), self._load(self._seen(v, seen))
 
         return fetch, size

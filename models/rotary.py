@@ -85,10 +85,10 @@ def table(rope: RopeConfig, head_dim: int, context: int) -> np.ndarray:
 
 
 def rotate(x: jax.Array, cos_sin: jax.Array) -> jax.Array:
-    """Turn each head by its position: x f32 [heads, head_dim, tokens], cos_sin f32 [2, head_dim / 2, tokens] -> as x.
+    """Turn each head by its position: x f32 [tokens, heads, head_dim], cos_sin f32 [tokens, 2, head_dim / 2] -> as x.
 
     Pairs are (i, i + head_dim / 2), the layout of Hugging Face checkpoints.
     """
-    cos, sin = cos_sin[0], cos_sin[1]
-    first, second = jnp.split(x, 2, axis=1)
-    return jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=1)
+    cos, sin = cos_sin[:, 0, None, :], cos_sin[:, 1, None, :]
+    first, second = jnp.split(x, 2, axis=-1)
+    return jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)

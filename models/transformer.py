@@ -3,10 +3,6 @@
 Shapes, dtypes and logical axes of every weight are stated here once; initialisation, loading, sharding and the cost model's
 parameter counts are derived from the module's abstract state. The module knows nothing of pages or batches: it works on a flat list
 of tokens and hands q, k and v to the function `mix` that it is given.
-
-Activations are feature-major, [features, tokens], and a layer is y = W x with W [out, in] as checkpoints store it. So the large
-operand streams through in the order in which it lies in memory and only the small one is repacked: on a CPU that is 1.7 times faster
-at 8 tokens than x W^T.
 """
 
 from __future__ import annotations
@@ -22,35 +18,50 @@ from jax.typing import DTypeLike
 from models import rotary
 from models.config import ModelConfig
 
-# q [heads, head_dim, tokens], k and v [kv_heads, head_dim, tokens] -> attention output, as q
+# q [tokens, heads, head_dim], k and v [tokens, kv_heads, head_dim] -> attention output, as q
 Mix = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
+
+FEW = 128  # tokens up to which a CPU multiplies faster with the weights as the first operand
 
 
 def linear(weight: Any, x: jax.Array, bias: Any = None) -> jax.Array:
-    """weight [out, in] times x f32 [in, tokens] -> f32 [out, tokens].
+    """x f32 [tokens, in] times weight [out, in], transposed -> f32 [tokens, out].
 
     x is rounded to the weight's dtype and the products are summed in f32: the one form in which 16-bit weights are fast on a CPU
-    and right on an accelerator. XLA's CPU kernel for 16-bit products wants the weights as the second operand (as the first it
-    converts all of them to f32, every step), so there the product is taken transposed.
+    and right on an accelerator; a single token is padded to two there, for one falls off a cliff of 5 to 10 times. For few tokens in f32 the product is taken as W x^T: a matmul repacks its second operand, and then
+    that is the small one (1.7 times faster at 8 tokens on a CPU, slower again from 256). The barrier keeps XLA from swapping the
+    operands back.
     """
-    w = weight[...]
-    if w.dtype == jnp.float32:
-        y = jax.lax.dot_general(w, x, (((1,), (0,)), ((), ())))
+    w, inner = weight[...], (((1,), (1,)), ((), ()))
+    if w.dtype == jnp.float32 and x.shape[0] <= FEW:
+        y = jax.lax.dot_general(w, x, inner, precision=jax.lax.Precision.HIGHEST)
+        y = jax.lax.optimization_barrier(y).T
+    elif w.dtype == jnp.float32:
+        y = jax.lax.dot_general(x, w, inner, precision=jax.lax.Precision.HIGHEST)
     else:
-        y = jax.lax.dot_general(x.astype(w.dtype), w, (((0,), (1,)), ((), ())), preferred_element_type=jnp.float32).T
-    return y if bias is None else y + bias[...][:, None]
+        two = jnp.pad(x, ((0, max(2 - x.shape[0], 0)), (0, 0))).astype(w.dtype)
+        y = jax.lax.dot_general(two, w, inner, preferred_element_type=jnp.float32)[: x.shape[0]]
+    return y if bias is None else y + bias[...]
+
+
+def _rows(table: jax.Array, index: jax.Array) -> jax.Array:
+    """table [rows, n] at index i32 [m] -> f32 [m, n]. A bfloat16 table is read as integers: XLA's CPU backend would convert it whole."""
+    if table.dtype != jnp.bfloat16:
+        return table[index].astype(jnp.float32)
+    bits = jax.lax.bitcast_convert_type(table, jnp.uint16)[index]
+    return jax.lax.bitcast_convert_type(bits.astype(jnp.uint32) << 16, jnp.float32)
 
 
 class RMSNorm(nnx.Module):
-    """x / rms(x) * (offset + scale) over the features, in f32: x [..., features, tokens] (Zhang and Sennrich 2019)."""
+    """x / rms(x) * (offset + scale) over the last axis, in f32 (Zhang and Sennrich 2019)."""
 
     def __init__(self, size: int, config: ModelConfig):
         self.scale = nnx.Param(jnp.full((size,), 1.0 - config.norm_offset, jnp.float32), axes=("norm",))
         self.eps, self.offset = config.norm_eps, config.norm_offset
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        inverse = jax.lax.rsqrt(jnp.mean(x * x, axis=-2, keepdims=True) + self.eps)
-        return x * inverse * (self.offset + self.scale[...])[:, None]
+        inverse = jax.lax.rsqrt(jnp.mean(x * x, axis=-1, keepdims=True) + self.eps)
+        return x * inverse * (self.offset + self.scale[...])
 
 
 class Attention(nnx.Module):
@@ -69,15 +80,15 @@ class Attention(nnx.Module):
     def __call__(self, x: jax.Array, cos_sin: jax.Array, mix: Mix) -> jax.Array:
         c = self.config
         with jax.named_scope("qkv"):
-            qkv = linear(self.qkv, x, self.qkv_bias).reshape(-1, c.head_dim, x.shape[1])
-            q, k, v = jnp.split(qkv, (c.heads, c.heads + c.kv_heads))
+            qkv = linear(self.qkv, x, self.qkv_bias).reshape(x.shape[0], -1, c.head_dim)
+            q, k, v = jnp.split(qkv, (c.heads, c.heads + c.kv_heads), axis=1)
         with jax.named_scope("rope"):
             if self.q_norm is not None and self.k_norm is not None:
                 q, k = self.q_norm(q), self.k_norm(k)
             q, k = rotary.rotate(q, cos_sin), rotary.rotate(k, cos_sin)
         mixed = mix(q, k, v)
         with jax.named_scope("out"):
-            return linear(self.out, mixed.reshape(-1, x.shape[1]), self.out_bias)
+            return linear(self.out, mixed.reshape(x.shape[0], -1), self.out_bias)
 
 
 class MLP(nnx.Module):
@@ -93,7 +104,7 @@ class MLP(nnx.Module):
 
     def __call__(self, x: jax.Array) -> jax.Array:
         with jax.named_scope("gate_up"):
-            gate, up = jnp.split(linear(self.gate_up, x, self.gate_up_bias), 2)
+            gate, up = jnp.split(linear(self.gate_up, x, self.gate_up_bias), 2, axis=-1)
             if self.activation == "silu":
                 gate = jax.nn.silu(gate)
             else:
@@ -136,12 +147,12 @@ class Transformer(nnx.Module):
         self.head = None if config.tied_head else init((config.vocab_size, config.hidden), ("vocab", "hidden"))
 
     def embedding(self, tokens: jax.Array) -> jax.Array:
-        """tokens i32 [tokens] -> f32 [hidden, tokens]."""
+        """tokens i32 [tokens] -> f32 [tokens, hidden]."""
         with jax.named_scope("embed"):
-            return self.embed[...][tokens].astype(jnp.float32).T * self.config.embedding_scale
+            return _rows(self.embed[...], tokens) * self.config.embedding_scale
 
     def logits(self, x: jax.Array) -> jax.Array:
-        """The last block's output f32 [hidden, tokens] -> f32 [vocab, tokens], soft-capped where the config says so."""
+        """The last block's output f32 [tokens, hidden] -> f32 [tokens, vocab], soft-capped where the config says so."""
         with jax.named_scope("head"):
             logits = linear(self.embed if self.head is None else self.head, self.norm(x))
             cap = self.config.logit_softcap

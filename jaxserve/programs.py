@@ -1,0 +1,136 @@
+"""The closed set of compiled programs that an engine serves with: each compiled ahead of time, each carrying its own cost.
+
+The object that runs a step is the object whose cost is read. After `compile_programs` nothing compiles.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+
+import jax
+import numpy as np
+from jax.stages import Compiled
+
+from costmodel.host import cores
+from costmodel.xla import XlaTotals, loops, xla_totals
+from jaxserve.ladder import Bucket
+from jaxserve.sampling import RowSampling, SamplingParams
+from jaxserve.step import KV, Output, Serving, Step, Work
+from models.segment import Segment
+
+
+class DonatedPoolError(RuntimeError):
+    """A KV pool was used after a step had taken it over."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """One compiled step.
+
+    Attributes:
+      bucket: its static shape.
+      seconds: what compiling it took.
+      totals: XLA's own counts and memory of this very executable.
+      loops: loops in it, whose bodies `totals` counts once (blockwise attention is one a layer).
+    """
+
+    bucket: Bucket
+    seconds: float
+    totals: XlaTotals
+    loops: int
+    _compiled: Compiled = dataclasses.field(repr=False)
+    _serving: list[jax.Array] = dataclasses.field(repr=False)
+
+    def __call__(self, kv: KV, work: tuple[Work, ...]) -> tuple[KV, tuple[Output, ...]]:
+        """Run the step; `kv` is consumed, use the pool that is returned.
+
+        Raises:
+          DonatedPoolError: `kv` was given to a step before.
+        """
+        if kv.keys[0].is_deleted():
+            raise DonatedPoolError(
+                "this KV pool was already given to a step, which wrote into it in place and returned the pool to use from then on; "
+                "keep that one: kv, outputs = program(kv, work)"
+            )
+        return self._compiled(self._serving, kv, work)
+
+
+@dataclasses.dataclass(frozen=True)
+class Programs:
+    """The programs of a ladder, by bucket."""
+
+    by_bucket: Mapping[Bucket, Program]
+
+    def __getitem__(self, bucket: Bucket) -> Program:
+        return self.by_bucket[bucket]
+
+    def __iter__(self) -> Iterable[Program]:
+        return iter(self.by_bucket.values())
+
+    def __len__(self) -> int:
+        return len(self.by_bucket)
+
+
+def compile_programs(
+    step: Step,
+    serving: Serving,
+    kv: KV,
+    buckets: Iterable[Bucket],
+    *,
+    done: Callable[[Program], None] = lambda program: None,
+    threads: int | None = None,
+) -> Programs:
+    """Compile a step for every bucket, in parallel threads (XLA compiles outside Python's lock).
+
+    Args:
+      step: what is compiled.
+      serving: the read-only arguments; every program keeps a reference to these arrays and no copy.
+      kv: a pool of the shape that will be served; it is only looked at.
+      buckets: the shapes.
+      done: called after each, from this thread, for a progress bar.
+      threads: at most this many at once; the number of cores by default.
+    """
+    leaves, tree = jax.tree.flatten(serving)  # a flat list is the cheapest argument to check at each call
+
+    def stepping(flat: list[jax.Array], kv: KV, work: tuple[Work, ...]) -> tuple[KV, tuple[Output, ...]]:
+        return step(jax.tree.unflatten(tree, flat), kv, work)
+
+    def build(bucket: Bucket) -> Program:
+        start = time.perf_counter()
+        compiled = jax.jit(stepping, donate_argnums=1).lower(leaves, kv, blank(bucket, kv.units)).compile()
+        return Program(bucket, time.perf_counter() - start, xla_totals(compiled), loops(compiled), compiled, leaves)
+
+    built: dict[Bucket, Program] = {}
+    wanted = list(dict.fromkeys(buckets))
+    with ThreadPoolExecutor(threads or cores()) as pool:
+        futures = {pool.submit(build, bucket) for bucket in reversed(wanted)}  # large ones take longest: first
+        try:
+            while futures:
+                ready, futures = wait(futures, return_when=FIRST_EXCEPTION, timeout=0.2)
+                for future in ready:
+                    program = future.result()
+                    built[program.bucket] = program
+                    done(program)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return Programs({bucket: built[bucket] for bucket in wanted})
+
+
+def blank(bucket: Bucket, units: int) -> tuple[Work, ...]:
+    """Work of a bucket's shape in which every row is padding: host arrays to fill in. `units` is the pool's size: no page."""
+    return tuple(
+        Work(
+            Segment(
+                tokens=np.zeros((rows, query), np.int32),
+                start=np.zeros(rows, np.int32),
+                count=np.zeros(rows, np.int32),
+                table=np.full((rows, bucket.width), units, np.int32),
+            ),
+            RowSampling.of([SamplingParams()] * rows),
+        )
+        for rows, query in bucket.shape
+    )

@@ -1,0 +1,167 @@
+"""The GGUF container: a header of typed metadata and a table of tensors, over one memory-mapped file.
+
+The `gguf` package supplies the tables of types and block sizes and the dequantisation. Its reader is not used, for two reasons:
+it makes several numpy views of every string of the vocabulary (3 s for SmolLM2, four times that for Llama 3; this one takes
+0.1 s), and it answers a truncated file with an IndexError. Tests hold the two readers against each other.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFValueType
+from gguf.quants import dequantize
+
+from models.errors import UserError
+
+SUPPORTED = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K")
+
+_FLOATS: Mapping[GGMLQuantizationType, Any] = {
+    GGMLQuantizationType.F32: np.float32,
+    GGMLQuantizationType.F16: np.float16,
+    GGMLQuantizationType.BF16: ml_dtypes.bfloat16,
+}
+
+_SCALARS = {
+    GGUFValueType.UINT8: "<B",
+    GGUFValueType.INT8: "<b",
+    GGUFValueType.UINT16: "<H",
+    GGUFValueType.INT16: "<h",
+    GGUFValueType.UINT32: "<I",
+    GGUFValueType.INT32: "<i",
+    GGUFValueType.FLOAT32: "<f",
+    GGUFValueType.BOOL: "<?",
+    GGUFValueType.UINT64: "<Q",
+    GGUFValueType.INT64: "<q",
+    GGUFValueType.FLOAT64: "<d",
+}
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """Where a tensor lies: `shape` in elements with rows first (the file lists it reversed), `start` and `bytes` in bytes."""
+
+    kind: GGMLQuantizationType
+    shape: tuple[int, ...]
+    start: int
+    bytes: int
+
+
+class GGUFFile:
+    """A GGUF file of version 2 or 3, little-endian.
+
+    Attributes:
+      metadata: key -> int, float, bool, str or a list of one of these.
+      tensors: name -> `TensorInfo`, every one of them checked to lie within the file and to be of a supported type.
+
+    Raises:
+      UserError: not there, not a GGUF file, truncated, damaged, or holding a tensor type that is not in `SUPPORTED`.
+    """
+
+    def __init__(self, path: Path):
+        self.path = path
+        try:
+            with path.open("rb") as file:
+                self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except FileNotFoundError:
+            raise UserError(f"{path}: no such file") from None
+        except ValueError:  # an empty file cannot be mapped
+            raise UserError(f"{path}: the file is empty; download it again") from None
+        except OSError as error:
+            raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+        if self._map[:4] != b"GGUF":
+            raise UserError(f"{path}: not a GGUF file (it starts with {self._map[:4]!r}, not b'GGUF')")
+        self._at = 4
+        version = self._number("<I")
+        if version not in (2, 3):
+            raise UserError(f"{path}: GGUF version {version} is not supported; supported are 2 and 3, little-endian")
+        tensors, keys = self._number("<Q"), self._number("<Q")
+        self.metadata: dict[str, Any] = {}
+        for _ in range(keys):
+            key = self._string()
+            self.metadata[key] = self._value(self._number("<I"), key)
+        self.tensors = self._table(tensors)
+
+    def read(self, name: str) -> np.ndarray:
+        """One tensor: a view of the file for F32, F16 and BF16, else float32."""
+        info = self.tensors[name]
+        data = np.frombuffer(self._map, np.uint8, info.bytes, info.start)
+        if info.kind in _FLOATS:
+            return data.view(_FLOATS[info.kind]).reshape(info.shape)
+        return dequantize(data.reshape(*info.shape[:-1], -1), info.kind).reshape(info.shape)
+
+    def _table(self, count: int) -> dict[str, TensorInfo]:
+        found: dict[str, tuple[GGMLQuantizationType, tuple[int, ...], int]] = {}
+        for _ in range(count):
+            name, dimensions = self._string(), self._number("<I")
+            if name in found or dimensions > 4:
+                raise UserError(f"{self.path}: the entry of tensor {name!r} is damaged; download the file again")
+            shape = tuple(self._number("<Q") for _ in range(dimensions))[::-1]
+            number, offset = self._number("<I"), self._number("<Q")
+            found[name] = (self._supported(name, number), shape, offset)
+        alignment = self.metadata.get("general.alignment", 32)
+        if not isinstance(alignment, int) or alignment < 1:
+            raise UserError(f"{self.path}: general.alignment is {alignment}; it must be a positive integer")
+        base = math.ceil(self._at / alignment) * alignment
+        return {name: self._placed(name, kind, shape, base + offset) for name, (kind, shape, offset) in found.items()}
+
+    def _supported(self, name: str, number: int) -> GGMLQuantizationType:
+        known = {int(kind): kind for kind in GGMLQuantizationType}
+        label = known[number].name if number in known else f"number {number}"
+        if label not in SUPPORTED:
+            raise UserError(f"{self.path}: tensor {name} has type {label}; supported are {', '.join(SUPPORTED)}")
+        return known[number]
+
+    def _placed(self, name: str, kind: GGMLQuantizationType, shape: tuple[int, ...], start: int) -> TensorInfo:
+        block, block_bytes = GGML_QUANT_SIZES[kind]
+        if not shape or shape[-1] % block:
+            raise UserError(f"{self.path}: tensor {name} has shape {shape}; a row of type {kind.name} is a multiple of {block}")
+        size = math.prod(shape) // block * block_bytes
+        if start + size > len(self._map):
+            raise UserError(
+                f"{self.path}: truncated: tensor {name} ends at byte {start + size} and the file at {len(self._map)}; "
+                "download it again"
+            )
+        return TensorInfo(kind, shape, start, size)
+
+    def _take(self, size: int) -> int:
+        """Move on by `size` bytes; returns where they start."""
+        start, self._at = self._at, self._at + size
+        if self._at > len(self._map):
+            raise UserError(f"{self.path}: truncated: it ends at byte {len(self._map)}, within its header; download it again")
+        return start
+
+    def _number(self, layout: str) -> Any:
+        return struct.unpack_from(layout, self._map, self._take(struct.calcsize(layout)))[0]
+
+    def _string(self) -> str:
+        start = self._take(self._number("<Q"))
+        try:
+            return self._map[start : self._at].decode()
+        except UnicodeDecodeError:
+            raise UserError(f"{self.path}: damaged: the text at byte {start} is not UTF-8; download it again") from None
+
+    def _value(self, kind: int, key: str) -> Any:
+        if kind == GGUFValueType.STRING:
+            return self._string()
+        if kind == GGUFValueType.ARRAY:
+            inner, count = self._number("<I"), self._number("<Q")
+            if inner == GGUFValueType.STRING:
+                return [self._string() for _ in range(count)]
+            layout = self._layout(inner, key)
+            start = self._take(struct.calcsize(layout) * count)
+            return list(struct.unpack_from(f"<{count}{layout[1]}", self._map, start))
+        return self._number(self._layout(kind, key))
+
+    def _layout(self, kind: int, key: str) -> str:
+        if kind not in _SCALARS:
+            raise UserError(f"{self.path}: metadata key {key!r} has value type {kind}, which is not supported")
+        return _SCALARS[GGUFValueType(kind)]

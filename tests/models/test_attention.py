@@ -1,0 +1,157 @@
+"""The blockwise online softmax and the gather reference against attention's definition in float64, over a poisoned paged cache.
+
+Every free page, every page past a row's end and the unwritten tail of its last page hold NaN, and so does padding in k and v.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from models.attention import Rule, blockwise
+from models.kv_cache import PagedKV
+from models.segment import Segment
+from tests.models import caches
+from tests.models.caches import NAN, Batch
+
+F32 = 2e-6  # f32 rounding of sums of some hundred terms, relative to the largest value
+BF16 = 2.0**-7  # two roundings to 8 bits
+
+
+def run(
+    lengths: list[int],
+    query: int,
+    page: int,
+    rule: Rule,
+    *,
+    heads: int = 4,
+    kv_heads: int = 2,
+    dtype: Any = jnp.float32,
+    attention: str = "blockwise",
+    seed: int = 0,
+    **options: Any,
+) -> tuple[Batch, list[np.ndarray]]:
+    config = caches.config(heads, kv_heads)
+    table, units = caches.pages(lengths, page, seed=seed)
+    batch = Batch.random(config, lengths, query, table, seed)
+    kv = caches.filled(PagedKV.zeros(config, units, page, dtype, attention=attention, **options), NAN)
+    return batch, batch.attend(batch.write(kv, 1), rule, 1)
+
+
+@pytest.mark.parametrize("attention", ["blockwise", "gather"])
+@pytest.mark.parametrize("query", [1, 5])
+@pytest.mark.parametrize("page", [1, 4, 16, 64])
+def test_page_edges(page: int, query: int, attention: str):
+    """Contexts that end at a page edge, one before and one after it, at the edge of a block too; one row is padding."""
+    edges = sorted({max(edge + off, query) for edge in (page, 64, 128) for off in (-1, 0, 1)})
+    batch, found = run([*edges, 0], query, page, Rule(0.3), attention=attention)
+    assert caches.error(found, batch.expected(Rule(0.3))) < F32
+
+
+@pytest.mark.parametrize("attention", ["blockwise", "gather"])
+@pytest.mark.parametrize(("heads", "kv_heads"), [(1, 1), (4, 4), (4, 1), (9, 3), (8, 2)])
+@pytest.mark.parametrize("query", [1, 3])
+def test_groups(query: int, heads: int, kv_heads: int, attention: str):
+    batch, found = run([7, 90, 33], query, 16, Rule(0.3), heads=heads, kv_heads=kv_heads, attention=attention)
+    assert caches.error(found, batch.expected(Rule(0.3))) < F32
+
+
+RULES = [Rule(0.3, None, 1), Rule(0.3, None, 5), Rule(0.3, None, 64), Rule(0.3, None, 500), Rule(0.5, 1.5), Rule(0.5, 1.5, 70)]
+
+
+@pytest.mark.parametrize("attention", ["blockwise", "gather"])
+@pytest.mark.parametrize("rule", RULES, ids=str)
+@pytest.mark.parametrize("query", [1, 6])
+def test_window_and_softcap(query: int, rule: Rule, attention: str):
+    """Rows within, at and beyond the window; with a query of 6 some tokens of a row are beyond it and others not."""
+    batch, found = run([6, 7, 64, 65, 150], query, 4, rule, attention=attention)
+    assert caches.error(found, batch.expected(rule)) < F32
+    plain = batch.expected(Rule(rule.scale))
+    if rule.window != 500:
+        assert caches.error(found, plain) > 0.01  # the rule is there to be seen
+
+
+@pytest.mark.parametrize("attention", ["blockwise", "gather"])
+@pytest.mark.parametrize("query", [1, 5])
+def test_bf16_storage(query: int, attention: str):
+    """Products in f32 are exact to f32 over the rounded k and v; products in bfloat16 round q and the weights too."""
+    rule = Rule(0.3)
+    batch, found = run([5, 64, 100], query, 16, rule, dtype=jnp.bfloat16, attention=attention)
+    assert caches.error(found, batch.expected(rule, ml_dtypes.bfloat16)) < F32
+    assert F32 < caches.error(found, batch.expected(rule)) < BF16
+    batch, found = run([5, 64, 100], query, 16, rule, dtype=jnp.bfloat16, attention=attention, compute=jnp.bfloat16)
+    assert caches.error(found, batch.expected(rule)) < 2 * BF16
+
+
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_any_shape(data: st.DataObject):
+    query = data.draw(st.sampled_from([1, 2, 7]), "query")
+    lengths = data.draw(st.lists(st.integers(0, 140), min_size=1, max_size=4), "lengths")
+    page = data.draw(st.sampled_from([1, 3, 4, 16, 64, 100]), "page")
+    window = data.draw(st.none() | st.integers(1, 150), "window")
+    cap = data.draw(st.none() | st.sampled_from([0.5, 3.0]), "softcap")
+    kv_heads, group = data.draw(st.sampled_from([(1, 1), (2, 3), (3, 1)]), "kv heads, group")
+    dtype = data.draw(st.sampled_from(["float32", "bfloat16"]), "dtype")
+    seed = data.draw(st.integers(0, 99), "seed")
+    rule = Rule(0.4, cap, window)
+    for attention in ("blockwise", "gather"):
+        batch, found = run(
+            [*lengths, 3], query, page, rule, heads=group * kv_heads, kv_heads=kv_heads, dtype=dtype, attention=attention, seed=seed
+        )
+        stored = ml_dtypes.bfloat16 if dtype == "bfloat16" else np.float32
+        assert caches.error(found, batch.expected(rule, stored)) < F32
+
+
+def test_large_scores_do_not_overflow():
+    """Scores of some thousand: the running maximum must move before anything is exponentiated."""
+    rule = Rule(300.0)
+    batch, found = run([3, 130], 1, 16, rule)
+    assert caches.error(found, batch.expected(rule)) < 1e-3  # a score of 3000 is itself known to 1e-4 only
+
+
+def visited(starts: list[int], counts: list[int], window: int | None = None, block: int = 16) -> list[int]:
+    """Blocks that the loop fetches, in order; the table is far wider than any row."""
+    rows, query, fetched = len(starts), max([*counts, 1]), []
+    shape = (rows, 1, 4, block)
+
+    def fetch(i: jax.Array, seen: jax.Array) -> tuple[jax.Array, jax.Array]:
+        fetched.append(int(i))
+        return jnp.ones(shape), jnp.ones((rows, 1, block, 4))
+
+    table = np.zeros((rows, 1000), np.int32)
+    segment = Segment(*(jnp.asarray(a, jnp.int32) for a in (np.zeros((rows, query)), starts, counts, table)))
+    with jax.disable_jit():
+        blockwise(jnp.ones((rows, 1, query, 4)), fetch, block, segment, Rule(1.0, None, window))
+    return fetched
+
+
+@pytest.mark.parametrize(
+    ("starts", "counts", "window", "blocks"),
+    [
+        ([0], [1], None, [0]),
+        ([15], [1], None, [0]),
+        ([16], [1], None, [0, 1]),
+        ([30, 15, 3], [1, 1, 1], None, [0, 1]),
+        ([30, 900, 3], [1, 0, 1], None, [0, 1]),  # a padding row costs nothing, wherever it stands
+        ([900, 900], [0, 0], None, []),
+        ([10], [7], None, [0, 1]),
+        ([100], [1], 16, [5, 6]),  # positions 85 to 100
+        ([111], [1], 16, [6]),
+        ([112], [1], 1, [7]),
+        ([100, 50], [1, 1], 16, [2, 3, 4, 5, 6]),  # the other row's window begins at 35
+        ([100, 50], [1, 0], 16, [5, 6]),
+        ([100], [9], 16, [5, 6]),
+    ],
+)
+def test_work_follows_the_longest_live_row_and_the_window(
+    starts: list[int], counts: list[int], window: int | None, blocks: list[int]
+):
+    assert visited(starts, counts, window) == blocks

@@ -1,0 +1,145 @@
+"""The two caches: what a write touches, that both say the same, and that nothing depends on where pages lie or what lies around.
+
+Oracle: attention's definition in float64 (`tests.oracle.attention`), and equality to the last bit between two caches.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from models.attention import Rule
+from models.kv_cache import ContiguousKV, PagedKV
+from tests.models import caches
+from tests.models.caches import KV, NAN, Batch
+
+DTYPES = ["float32", "bfloat16"]
+RULE = Rule(0.3, None, 50)
+LENGTHS = [1, 15, 16, 17, 100]
+
+
+def paged(batch: Batch, page: int, units: int, dtype: str = "float32", fill: float = NAN, **options: Any) -> PagedKV:
+    return caches.filled(PagedKV.zeros(caches.config(), units, page, dtype, **options), fill)  # type: ignore[return-value]
+
+
+def same(a: list[np.ndarray], b: list[np.ndarray]) -> bool:
+    return all(np.array_equal(x, y) and np.isfinite(x).all() for x, y in zip(a, b, strict=True))
+
+
+def equal(a: KV, b: KV) -> bool:
+    """Bit for bit, so that NaN equals NaN."""
+    return all(np.asarray(x).tobytes() == np.asarray(y).tobytes() for x, y in zip(*map(jax.tree.leaves, (a, b)), strict=True))
+
+
+@pytest.mark.parametrize("query", [1, 4])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("page", [1, 4, 16, 64])
+def test_page_order_and_garbage_change_nothing(page: int, dtype: str, query: int):
+    """Two deals of pages; the pool starts as 0 or as NaN (free pages, tails of live pages, pages of padding rows)."""
+    results = []
+    for seed, fill in ((0, 0.0), (0, NAN), (1, NAN), (2, float("inf"))):
+        table, units = caches.pages([*LENGTHS, 0], page, spare=7, seed=seed)
+        table[-1] = np.arange(table.shape[1]) % units  # the padding row names pages of live rows
+        batch = Batch.random(caches.config(), [*LENGTHS, 0], query, table)
+        kv = batch.write(paged(batch, page, units, dtype, fill), 1)
+        results.append(batch.attend(kv, RULE, 1))
+    assert all(same(results[0], other) for other in results[1:])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("stacked", [False, True])
+@pytest.mark.parametrize("kind", [PagedKV, ContiguousKV])
+def test_entries_that_name_no_page_drop_writes(kind: Any, stacked: bool, dtype: str):
+    """units, units + 1 and the largest i32, at layer 0 too, where an index past it would be layer 1's in a stacked pool."""
+    for entry in (5, 6, 2**31 - 1):
+        batch = Batch.random(caches.config(), [12, 9], 4, np.full((2, 2), entry, np.int32))
+        before = caches.filled(kind.zeros(caches.config(), 5, 16, dtype, stacked=stacked), 1.0)
+        for layer in (0, 1):
+            assert equal(batch.write(before, layer), before)
+
+
+@pytest.mark.parametrize("kind", [PagedKV, ContiguousKV])
+def test_writes_past_the_end_of_a_row_are_dropped(kind: Any):
+    """A table of one page of 4 and a slot of 4: tokens 4 and later have no place, and must not land at another's."""
+    batch = Batch.random(caches.config(), [9], 9, np.zeros((1, 1), np.int32))
+    kv = batch.write(caches.filled(kind.zeros(caches.config(), 3, 4, jnp.float32), 1.0))
+    short = Batch([q[:, :4] for q in batch.q], [k[:, :4] for k in batch.k], [v[:, :4] for v in batch.v], [4], 4, batch.table)
+    assert equal(kv, short.write(caches.filled(kind.zeros(caches.config(), 3, 4, jnp.float32), 1.0)))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("kind", [PagedKV, ContiguousKV])
+def test_a_write_touches_its_own_tokens_only(kind: Any, dtype: str):
+    """Rows 0 and 2 write 3 tokens of layer 1: 2 * 3 * (k and v) * kv_heads * head_dim numbers change, and layer 0 does not."""
+    config, page = caches.config(), 16
+    table = np.array([[3, 1], [0, 2], [4, 5]], np.int32)
+    batch = Batch.random(config, [17, 0, 5], 3, table)
+    before = caches.filled(kind.zeros(config, 6, page if kind is PagedKV else 32, dtype), 77.0)
+    segment = batch.last()
+    after = before.write(1, batch.tokens(batch.k, segment), batch.tokens(batch.v, segment), segment)
+    changed = [int((np.asarray(a) != np.asarray(b)).sum()) for a, b in zip(*map(jax.tree.leaves, (before, after)), strict=True)]
+    assert sum(changed) == 2 * 3 * 2 * config.kv_heads * config.head_dim
+    rows = batch.attend(batch.write(before, 1), RULE, 0)  # layer 0 still holds the constant, whatever the scores
+    assert all(np.allclose(row, 77.0) for row in rows)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("query", [1, 4])
+@pytest.mark.parametrize("capacity", [100, 64, 128, 130, 101])
+def test_contiguous_equals_paged(capacity: int, query: int, dtype: str):
+    """Capacities that are less than, equal to and no multiple of a block."""
+    lengths = [min(n, capacity) for n in (1, 15, 64, 65, 101, capacity)]
+    table, units = caches.pages(lengths, 16)
+    batch = Batch.random(caches.config(), lengths, query, table)
+    slots = Batch(batch.q, batch.k, batch.v, batch.counts, query, np.array([[4], [2], [0], [6], [1], [5]], np.int32))
+    contiguous = caches.filled(ContiguousKV.zeros(caches.config(), 7, capacity, dtype), NAN)
+    ours = slots.attend(slots.write(contiguous, 1), RULE, 1)
+    theirs = batch.attend(batch.write(paged(batch, 16, units, dtype), 1), RULE, 1)
+    assert caches.error(ours, theirs) < 1e-6
+    if dtype == "float32":
+        assert caches.error(ours, batch.expected(RULE)) < 2e-6
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("attention", ["blockwise", "gather"])
+@pytest.mark.parametrize("kind", [PagedKV, ContiguousKV])
+def test_one_pool_for_all_layers_equals_one_a_layer(kind: Any, attention: str, dtype: str):
+    """Also with a traced layer, as under scan."""
+    table, units = caches.pages(LENGTHS, 16) if kind is PagedKV else (np.arange(5, dtype=np.int32)[:, None], 5)
+    batch = Batch.random(caches.config(), LENGTHS, 2, table)
+    unit = 16 if kind is PagedKV else 110
+    results = []
+    for stacked in (False, True):
+        kv = caches.filled(kind.zeros(caches.config(), units, unit, dtype, stacked=stacked, attention=attention), NAN)
+        assert (kv.units, kv.unit) == (units, unit)
+        kv = batch.write(batch.write(kv, 1), 0)
+        results.append([batch.attend(kv, RULE, layer) for layer in (0, 1)])
+    segment = batch.last()
+    q = jnp.nan_to_num(batch.tokens(batch.q, segment))
+    assert same(results[0][0], results[1][0]) and same(results[0][1], results[1][1])
+    traced = jax.jit(lambda kv, layer: kv.attend(layer, q, segment, RULE))(kv, jnp.int32(1))
+    np.testing.assert_array_equal(traced, jax.jit(lambda kv: kv.attend(1, q, segment, RULE))(kv))
+
+
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_any_cut_into_writes_gives_the_same_cache(data: st.DataObject):
+    """One sequence written in random chunks, each padded to a random query, equals the same written at once."""
+    page = data.draw(st.sampled_from([1, 4, 16]), "page")
+    length = data.draw(st.integers(1, 40), "length")
+    table, units = caches.pages([length], page, seed=data.draw(st.integers(0, 9), "deal"))
+    batch = Batch.random(caches.config(), [length], 1, table)
+    kv: KV = paged(batch, page, units)
+    at = 0
+    while at < length:
+        count = data.draw(st.integers(1, length - at), "count")
+        segment = batch.segment([at], [count], count + data.draw(st.integers(0, 3), "padding"))
+        kv = kv.write(0, batch.tokens(batch.k, segment), batch.tokens(batch.v, segment), segment)
+        at += count
+    assert equal(kv, batch.write(paged(batch, page, units)))

@@ -1,0 +1,206 @@
+"""The weights that come out of a checkpoint: fused, typed, checked, and held once. Random ones, and the presets' sizes."""
+
+from __future__ import annotations
+
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+from gguf import GGMLQuantizationType as Kind
+
+from models import transformer
+from models.checkpoint.base import Checkpoint
+from models.checkpoint.gguf import GGUFCheckpoint
+from models.checkpoint.load import load, random_weights
+from models.checkpoint.safetensors import SafetensorsCheckpoint
+from models.config import from_hf
+from models.errors import UserError
+from models.presets import PRESETS
+from tests.models import checkpoints, dense
+
+KINDS = tuple(checkpoints.CLASSES)
+
+
+def flat(weights: tuple[Any, Any]) -> dict[str, np.ndarray]:
+    return {".".join(map(str, path)): np.asarray(leaf.get_value()) for path, leaf in nnx.to_flat_state(weights[1])}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_weights_of_every_architecture(tmp_path: Path, kind: str):
+    more = {"attention_bias": True, "mlp_bias": True} if kind == "llama" else {}
+    config = checkpoints.hf_config(kind, **more)
+    t = checkpoints.hf_tensors(kind, config)
+    weights = flat(load(SafetensorsCheckpoint(checkpoints.write_folder(tmp_path, config, t)), jnp.float32))
+    expected = {"embed": t["model.embed_tokens.weight"], "norm.scale": t["model.norm.weight"]}
+    if kind != "gemma3":
+        expected["head"] = t["lm_head.weight"]
+    for i in range(2):
+        p = f"model.layers.{i}."
+        a, m = f"{p}self_attn.", f"{p}mlp."
+        layer = {
+            "attention.qkv": np.concatenate([t[f"{a}{x}_proj.weight"] for x in "qkv"]),
+            "attention.out": t[f"{a}o_proj.weight"],
+            "mlp.gate_up": np.concatenate([t[f"{m}gate_proj.weight"], t[f"{m}up_proj.weight"]]),
+            "mlp.down": t[f"{m}down_proj.weight"],
+            "attention_norm.scale": t[f"{p}input_layernorm.weight"],
+            "mlp_norm.scale": t[f"{p}post_attention_layernorm.weight"],
+        }
+        if kind in ("llama", "qwen2"):
+            layer["attention.qkv_bias"] = np.concatenate([t[f"{a}{x}_proj.bias"] for x in "qkv"])
+        if kind == "llama":
+            layer["attention.out_bias"] = t[f"{a}o_proj.bias"]
+            layer["mlp.gate_up_bias"] = np.concatenate([t[f"{m}gate_proj.bias"], t[f"{m}up_proj.bias"]])
+            layer["mlp.down_bias"] = t[f"{m}down_proj.bias"]
+        if kind in ("qwen3", "gemma3"):
+            layer |= {f"attention.{x}_norm.scale": t[f"{a}{x}_norm.weight"] for x in "qk"}
+        if kind == "gemma3":
+            layer["attention_post_norm.scale"] = t[f"{p}post_attention_layernorm.weight"]
+            layer["mlp_norm.scale"] = t[f"{p}pre_feedforward_layernorm.weight"]
+            layer["mlp_post_norm.scale"] = t[f"{p}post_feedforward_layernorm.weight"]
+        expected |= {f"layers.{i}.{name}": value for name, value in layer.items()}
+    assert weights.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_array_equal(weights[name], value, err_msg=name)
+
+
+def test_dtypes_of_weights(tmp_path: Path):
+    config = checkpoints.hf_config("qwen2")
+    folder = checkpoints.write_folder(tmp_path, config, checkpoints.hf_tensors("qwen2", config))
+    weights = flat(load(SafetensorsCheckpoint(folder), jnp.bfloat16))
+    for name, value in weights.items():
+        assert value.dtype == (jnp.bfloat16 if value.ndim == 2 else jnp.float32), name
+
+
+@pytest.mark.parametrize("fault", ["missing", "extra", "misshapen"])
+def test_wrong_tensors_are_named(tmp_path: Path, fault: str):
+    config = checkpoints.hf_config()
+    tensors = checkpoints.hf_tensors("llama", config)
+    name = "model.layers.1.self_attn.k_proj.weight"
+    if fault == "missing":
+        del tensors[name]
+        pattern = rf"tensor {name} \[64, 64\] is missing"
+    elif fault == "extra":
+        name = "model.layers.2.mlp.up_proj.weight"
+        tensors[name] = np.zeros((96, 64), np.float32)
+        pattern = f"tensor {name} .*not part of a llama model"
+    else:
+        tensors[name] = tensors[name][:32]
+        pattern = rf"tensor {name} is \[32, 64\]; by the config it must be \[64, 64\]"
+    with pytest.raises(UserError, match=pattern):
+        load(SafetensorsCheckpoint(checkpoints.write_folder(tmp_path, config, tensors)), jnp.float32)
+
+
+def test_head_is_tied_untied_or_redundant(tmp_path: Path):
+    tensors = checkpoints.hf_tensors("llama", checkpoints.hf_config())
+
+    def weights(name: str, **changes: Any) -> dict[str, np.ndarray]:
+        config = checkpoints.hf_config(**changes)
+        return flat(load(SafetensorsCheckpoint(checkpoints.write_folder(tmp_path / name, config, tensors)), jnp.float32))
+
+    assert "head" in weights("says untied", tie_word_embeddings=False)
+    assert "head" in weights("says nothing", tie_word_embeddings=None)
+    assert "head" not in weights("says tied", tie_word_embeddings=True)
+    del tensors["lm_head.weight"]
+    assert "head" not in weights("tied without", tie_word_embeddings=True)
+    with pytest.raises(UserError, match=r"lm_head.weight \[320, 64\] is missing"):
+        weights("untied without", tie_word_embeddings=False)
+
+
+def test_rotary_buffers_are_ignored(tmp_path: Path):
+    config = checkpoints.hf_config()
+    tensors = checkpoints.hf_tensors("llama", config) | {
+        "model.layers.0.self_attn.rotary_emb.inv_freq": np.ones(16, np.float32)
+    }
+    load(SafetensorsCheckpoint(checkpoints.write_folder(tmp_path, config, tensors)), jnp.float32)
+
+
+@pytest.mark.parametrize("form", ["safetensors", "gguf"])
+def test_weights_are_never_held_twice(tmp_path: Path, form: str):
+    """Apart from what `put` keeps, the host holds one weight being assembled and the tensor it is read from."""
+    config = checkpoints.hf_config(num_hidden_layers=12)
+    tensors = checkpoints.hf_tensors("llama", config)
+    checkpoint: Checkpoint
+    if form == "safetensors":
+        checkpoint = SafetensorsCheckpoint(checkpoints.write_folder(tmp_path, config, tensors))
+    else:
+        checkpoint = GGUFCheckpoint(checkpoints.write_gguf(tmp_path / "m", "llama", config, tensors, quantised=Kind.Q8_0))
+    largest, total = 320 * 64 * 4, 0
+
+    def put(array: np.ndarray) -> Any:
+        nonlocal total
+        if not total:
+            tracemalloc.start()  # not before: the tracing of the abstract module allocates too
+        total += array.nbytes
+        return jnp.zeros(())
+
+    load(checkpoint, jnp.float32, put=put)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 4 * largest < total / 4, (peak, largest, total)
+
+
+@pytest.mark.parametrize("kind", ["llama", "gemma3"])
+def test_random_weights_match_the_description(kind: str):
+    config = from_hf(checkpoints.hf_config(kind))
+    weights, again, other = (flat(random_weights(config, jnp.bfloat16, seed)) for seed in (0, 0, 1))
+    wanted = flat_shapes(config)
+    assert {name: (value.shape, value.dtype) for name, value in weights.items()} == wanted
+    for name, value in weights.items():
+        np.testing.assert_array_equal(value, again[name])
+        if name.endswith("scale"):
+            assert (value == 1 - config.norm_offset).all()
+        else:
+            assert abs(float(value.astype(np.float32).std()) - 0.02) < 0.002 and not np.array_equal(value, other[name]), name
+    assert not np.array_equal(weights["layers.0.attention.qkv"], weights["layers.1.attention.qkv"])
+
+
+def flat_shapes(config: Any) -> dict[str, Any]:
+    state = nnx.split(transformer.abstract(config, jnp.bfloat16))[1]
+    leaves = {".".join(map(str, path)): leaf.get_value() for path, leaf in nnx.to_flat_state(state)}
+    return {name: (leaf.shape, leaf.dtype) for name, leaf in leaves.items()}
+
+
+# the counts that the models' own cards and files state
+@pytest.mark.parametrize(
+    ("preset", "parameters"),
+    [
+        ("smollm2-135m", 134_515_008),
+        ("llama-3-8b", 8_030_261_248),
+        ("llama-3-70b", 70_553_706_496),
+        ("llama-3.2-1b", 1_235_814_400),
+        ("mistral-7b", 7_241_732_096),
+        ("qwen2.5-0.5b", 494_032_768),
+        ("qwen3-0.6b", 596_049_920),
+        ("gemma-3-1b", 999_885_952),
+    ],
+)
+def test_presets_have_the_published_sizes(preset: str, parameters: int):
+    assert sum(int(np.prod(shape)) for shape, _ in flat_shapes(PRESETS[preset]).values()) == parameters
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("kind", KINDS)
+def test_logits_equal_transformers(tmp_path: Path, kind: str):
+    torch = pytest.importorskip("torch", reason="needs the extra 'transformers'")
+    transformers = pytest.importorskip("transformers", reason="needs the extra 'transformers'")
+    changes: dict[str, Any] = {"sliding_window": 8} if kind == "mistral" else {}
+    if kind == "llama":
+        changes = {"attention_bias": True, "mlp_bias": True}
+    keys = {k: v for k, v in checkpoints.hf_config(kind, **changes).items() if k != "architectures"}
+    settings = transformers.AutoConfig.for_model("gemma3_text" if kind == "gemma3" else kind, **keys)
+    torch.manual_seed(0)
+    reference = getattr(transformers, checkpoints.CLASSES[kind])(settings).eval()
+    with torch.no_grad():
+        for parameter in reference.parameters():  # biases and norms start at 0 and 1, which would hide a mistake
+            parameter.add_(torch.randn_like(parameter) * 0.1)
+    reference.save_pretrained(tmp_path)
+    checkpoint = SafetensorsCheckpoint(tmp_path)
+    ids = [1, *np.random.default_rng(0).integers(3, 320, 40).tolist()]
+    ours = dense.logits(checkpoint.config, load(checkpoint, jnp.float32), ids)
+    with torch.no_grad():
+        theirs = reference(torch.tensor([ids])).logits[0].numpy()
+    np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=1e-3 * np.abs(theirs).max())
