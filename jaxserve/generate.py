@@ -1,0 +1,144 @@
+"""Decoding a fixed set of prompts together: prefill in chunks, then all rows step by step until each has ended.
+
+Pages are handed out once, at the start, for the longest that each row can become. Rows that end leave; the rest move to the smallest
+bucket that holds them, which changes no token, for a row's result depends on no other row.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+
+from jaxserve.ladder import Bucket, Ladder
+from jaxserve.programs import Program, Programs, blank
+from jaxserve.sampling import SamplingParams
+from jaxserve.step import KV
+from models.errors import UserError
+
+
+@dataclasses.dataclass
+class Row:
+    """One sequence: its tokens, where its KV lives, and how far it is."""
+
+    prompt: list[int]
+    limit: int  # tokens to generate at most
+    sampling: SamplingParams
+    eos: frozenset[int]
+    pages: np.ndarray  # i32, in order
+    cached: int = 0  # tokens of prompt + output whose KV is in the cache
+    output: list[int] = dataclasses.field(default_factory=list)
+
+    @property
+    def finished(self) -> bool:
+        return len(self.output) >= self.limit or (bool(self.output) and self.output[-1] in self.eos)
+
+    @property
+    def reason(self) -> str:
+        """Why it ended: "stop" at an EOS token, "length" at the limit."""
+        return "stop" if self.output and self.output[-1] in self.eos else "length"
+
+    @property
+    def pending(self) -> list[int]:
+        """Tokens that the next step has to run: the rest of the prompt, or the last token that was drawn."""
+        return self.prompt[self.cached :] if self.cached < len(self.prompt) else self.output[-1:]
+
+
+@dataclasses.dataclass(frozen=True)
+class StepRecord:
+    """What one step did: which program, its live rows and tokens, the contexts it attended over, and the seconds it took."""
+
+    program: Program
+    live: int  # rows that did work
+    tokens: int  # live tokens
+    contexts: tuple[int, ...]  # tokens in the cache after the step, of each live row
+    seconds: float  # from dispatch until the tokens are on the host
+    host_seconds: float  # packing and unpacking around it
+
+
+def pages_needed(prompt: int, limit: int, page: int) -> int:
+    """Pages of a row at its longest. The last token that is drawn is never run, so its KV is never written."""
+    return -(-(prompt + limit - 1) // page)
+
+
+def make_rows(
+    prompts: Sequence[list[int]], limit: int, sampling: Sequence[SamplingParams], eos: Iterable[int], *, context: int, page: int
+) -> list[Row]:
+    """Check every prompt and give each row its pages, in order from page 0; nothing is run before all are accepted.
+
+    Raises:
+      UserError: an empty prompt, or one that leaves no room in `context` tokens for `limit` new ones.
+    """
+    rows, at, stop = [], 0, frozenset(eos)
+    for i, (prompt, params) in enumerate(zip(prompts, sampling, strict=True)):
+        if not prompt:
+            raise UserError(f"prompt {i + 1} is empty; give it at least one token")
+        if len(prompt) + limit - 1 > context:
+            raise UserError(
+                f"prompt {i + 1} has {len(prompt)} tokens and {limit} are to follow, which needs a context of "
+                f"{len(prompt) + limit - 1}, but the limit is {context}; shorten it, raise --context or lower --max-new-tokens"
+            )
+        pages = pages_needed(len(prompt), limit, page)
+        rows.append(Row(prompt, limit, params, stop, np.arange(at, at + pages, dtype=np.int32)))
+        at += pages
+    return rows
+
+
+class Generation:
+    """Runs rows to their end. `pool` is the current KV pool; every step replaces it."""
+
+    def __init__(self, rows: list[Row], ladder: Ladder, programs: Programs, pool: KV):
+        self.rows, self.ladder, self.programs, self.pool = rows, ladder, programs, pool
+        self.records: list[StepRecord] = []
+
+    def prefill(self, progress: Callable[[int], None] = lambda tokens: None) -> None:
+        """Run all prompts, a wave of rows of similar length at a time, each in chunks; each row draws its first token."""
+        width, query = self.ladder.chunk
+        order = sorted(self.rows, key=lambda row: -len(row.prompt))
+        for i in range(0, len(order), width):
+            wave = order[i : i + width]
+            while wave := [row for row in wave if row.cached < len(row.prompt)]:
+                longest = max(row.cached + min(query, len(row.pending)) for row in wave)
+                progress(self._step(wave, self.ladder.prefill(longest)).tokens)
+
+    def decode(self, progress: Callable[[int], None] = lambda tokens: None) -> None:
+        """Step all unfinished rows together until none is left."""
+        while live := [row for row in self.rows if not row.finished]:
+            longest = max(row.cached for row in live) + 1
+            progress(self._step(live, self.ladder.decode(len(live), longest)).tokens)
+
+    def _step(self, rows: list[Row], bucket: Bucket) -> StepRecord:
+        start = time.perf_counter()
+        program = self.programs[bucket]
+        work, counts = self._pack(rows, bucket)
+        dispatched = time.perf_counter()
+        self.pool, (out,) = program(self.pool, work)
+        tokens = np.asarray(out.tokens)[:, 0]
+        ended = time.perf_counter()
+        for row, count, token in zip(rows, counts, tokens, strict=False):
+            row.cached += count
+            if row.cached >= len(row.prompt):
+                row.output.append(int(token))
+        contexts = tuple(row.cached for row in rows)
+        seconds, host = ended - dispatched, dispatched - start + time.perf_counter() - ended
+        record = StepRecord(program, len(rows), sum(counts), contexts, seconds, host)
+        self.records.append(record)
+        return record
+
+    def _pack(self, rows: list[Row], bucket: Bucket) -> tuple:
+        """Fill a blank work of the bucket's shape: (work, tokens of each row)."""
+        work = blank(bucket, self.pool.units)
+        segment, sampling = work[0].segment, work[0].sampling
+        counts = []
+        for i, row in enumerate(rows):
+            tokens = row.pending[: segment.tokens.shape[1]]
+            segment.tokens[i, : len(tokens)] = tokens
+            segment.start[i], segment.count[i] = row.cached, len(tokens)
+            pages = row.pages[: bucket.width]
+            segment.table[i, : len(pages)] = pages
+            for name in ("temperature", "top_k", "top_p", "min_p", "seed"):
+                getattr(sampling, name)[i] = getattr(row.sampling, name)
+            counts.append(len(tokens))
+        return work, counts

@@ -1,0 +1,167 @@
+"""What a run cost, program by program: analytical beside compiled beside measured."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from rich.table import Table
+
+from costmodel.clock import Timings
+from costmodel.measure import Ceilings
+from costmodel.nominal import NominalStep, nominal_of_model
+from jaxserve.generate import StepRecord
+from jaxserve.model import Model
+from jaxserve.programs import Program
+
+
+@dataclasses.dataclass(frozen=True)
+class ProgramReport:
+    """One program over all its steps of a run. Per-step figures are means, times are medians.
+
+    `weight_bytes`, `kv_bytes` and `flops` are nominal (each weight read once, each live row's KV read once, 2 FLOP a parameter and
+    live token); `xla_*` are XLA's own counts of this executable, padding included, a loop's body counted once, None where unknown.
+    """
+
+    program: str
+    width: int
+    live_rows: float
+    padded_rows: float
+    steps: int
+    step_ms: float
+    step_ms_p95: float
+    host_ms: float
+    tokens_per_second: float
+    weight_bytes: float
+    kv_bytes: float
+    flops: float
+    xla_flops: float | None
+    xla_bytes: float | None
+    xla_loops: int
+    bytes_per_second: float
+    bandwidth_fraction: float
+    flops_per_second: float
+    peak_fraction: float
+
+    @classmethod
+    def of(cls, records: Sequence[StepRecord], model: Model, kv_itemsize: int, limits: Ceilings) -> ProgramReport:
+        """Summarise the steps of one program."""
+        program, n = records[0].program, len(records)
+        timings = Timings(tuple(r.seconds for r in records))
+        host = Timings(tuple(r.host_seconds for r in records))
+        nominal = [_nominal(r, model, kv_itemsize) for r in records]
+        weights, kv, flops = (sum(getattr(s, name) for s in nominal) / n for name in ("weight_bytes", "kv_bytes", "flops"))
+        live = sum(r.live for r in records) / n
+        rows = sum(rows for rows, _ in program.bucket.shape)
+        peak = limits.matmul_bf16 if model.dtype == "bfloat16" else limits.matmul_f32
+        moved, computed = (weights + kv) / timings.median, flops / timings.median
+        return cls(
+            program=program.bucket.name,
+            width=program.bucket.width,
+            live_rows=live,
+            padded_rows=rows - live,
+            steps=n,
+            step_ms=timings.median * 1e3,
+            step_ms_p95=timings.p95 * 1e3,
+            host_ms=host.median * 1e3,
+            tokens_per_second=sum(r.tokens for r in records) / (timings.total + host.total),
+            weight_bytes=weights,
+            kv_bytes=kv,
+            flops=flops,
+            xla_flops=program.totals.flops,
+            xla_bytes=program.totals.bytes_accessed,
+            xla_loops=program.loops,
+            bytes_per_second=moved,
+            bandwidth_fraction=moved / limits.read_bandwidth,
+            flops_per_second=computed,
+            peak_fraction=computed / peak,
+        )
+
+
+def _nominal(record: StepRecord, model: Model, kv_itemsize: int) -> NominalStep:
+    itemsize = model.weight_bytes / model.parameters  # norms stay f32, so a hair above the matrices' own
+    step = nominal_of_model(model.config, model.parameters, record.contexts, weight_itemsize=itemsize, kv_itemsize=kv_itemsize)
+    return dataclasses.replace(step, flops=2.0 * model.parameters * record.tokens)  # a prefill row has many tokens
+
+
+def report(records: Sequence[StepRecord], model: Model, kv_itemsize: int, limits: Ceilings) -> list[ProgramReport]:
+    """One `ProgramReport` for each program that ran, in the order of first use."""
+    by_program: dict[int, list[StepRecord]] = {}
+    for record in records:
+        by_program.setdefault(id(record.program), []).append(record)
+    return [ProgramReport.of(group, model, kv_itemsize, limits) for group in by_program.values()]
+
+
+def table(reports: Sequence[ProgramReport], title: str) -> Table:
+    """For people."""
+    view = Table(title=title, title_justify="left", caption=_CAPTION, caption_justify="left", pad_edge=False, padding=(0, 1))
+    for name in ("program", "pages\nwide", "rows\nlive+pad", "steps", "ms/step\nmedian", "ms/step\nP95", "tok/s\n"):
+        view.add_column(name, justify="left" if name == "program" else "right", no_wrap=True)
+    for name in (
+        "weights\nMB ¹",
+        "KV\nMB ¹",
+        "GFLOP\n¹",
+        "GFLOP\nXLA ²",
+        "MB\nXLA ²",
+        "GB/s\n(of max) ³",
+        "GFLOP/s\n(of max) ³",
+    ):
+        view.add_column(name, justify="right", no_wrap=True)
+    for r in reports:
+        view.add_row(
+            r.program,
+            str(r.width),
+            f"{r.live_rows:.1f}+{r.padded_rows:.1f}",
+            str(r.steps),
+            f"{r.step_ms:.1f}",
+            f"{r.step_ms_p95:.1f}",
+            f"{r.tokens_per_second:,.0f}",
+            f"{r.weight_bytes / 1e6:,.0f}",
+            f"{r.kv_bytes / 1e6:,.1f}",
+            f"{r.flops / 1e9:,.2f}",
+            _count(r.xla_flops, 1e9, 2, r.xla_loops),
+            _count(r.xla_bytes, 1e6, 0, r.xla_loops),
+            f"{r.bytes_per_second / 1e9:.1f} ({r.bandwidth_fraction:.0%})",
+            f"{r.flops_per_second / 1e9:.0f} ({r.peak_fraction:.0%})",
+        )
+    return view
+
+
+_CAPTION = (
+    "¹ analytical, nominal: a step reads each weight once and each live row's KV once, and computes 2 FLOP a parameter and token\n"
+    "² compiled: XLA's own count for this very program, padding included; + marks loops, whose bodies XLA counts once\n"
+    "³ nominal bytes and FLOPs over the measured median, and as a share of this machine's measured ceilings"
+)
+
+
+def _count(value: float | None, unit: float, digits: int, loops: int) -> str:
+    if value is None:
+        return "unknown"
+    return f"{value / unit:,.{digits}f}" + ("+" if loops else "")
+
+
+def programs_table(programs: Sequence[Program]) -> Table:
+    """What was compiled: seconds, and XLA's argument, temp and alias bytes."""
+    view = Table(title="Compiled programs", title_justify="left", pad_edge=False)
+    for name in ("program", "pages wide", "compile s", "arguments MB", "temp MB", "alias MB"):
+        view.add_column(name, justify="left" if name == "program" else "right", no_wrap=True)
+    for p in programs:
+        sizes = (p.totals.argument_bytes, p.totals.temp_bytes, p.totals.alias_bytes)
+        cells = ["unknown" if x is None else f"{x / 1e6:,.1f}" for x in sizes]
+        view.add_row(p.bucket.name, str(p.bucket.width), f"{p.seconds:.1f}", *cells)
+    return view
+
+
+def programs_json(programs: Sequence[Program]) -> list[dict[str, Any]]:
+    """For machines: the same, with all of XLA's totals, per program."""
+    return [
+        {
+            "program": p.bucket.name,
+            "width": p.bucket.width,
+            "compile_seconds": p.seconds,
+            "loops": p.loops,
+            "xla": dataclasses.asdict(p.totals),
+        }
+        for p in programs
+    ]
