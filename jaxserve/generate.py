@@ -106,8 +106,12 @@ class Generation:
     def decode(self, progress: Callable[[int], None] = lambda tokens: None) -> None:
         """Step all unfinished rows together until none is left."""
         while live := [row for row in self.rows if not row.finished]:
-            longest = max(row.cached for row in live) + 1
-            progress(self._step(live, self.ladder.decode(len(live), longest)).tokens)
+            progress(self.decode_step(live).tokens)
+
+    def decode_step(self, live: list[Row]) -> StepRecord:
+        """Draw one more token for each of these rows, in the smallest bucket that holds them."""
+        longest = max(row.cached for row in live) + 1
+        return self._step(live, self.ladder.decode(len(live), longest))
 
     def _step(self, rows: list[Row], bucket: Bucket) -> StepRecord:
         start = time.perf_counter()
