@@ -12,6 +12,7 @@ from flax import nnx
 
 from costmodel.host import memory_bytes
 from costmodel.measure import default_dtype
+from jaxserve.layers import stack_layers
 from jaxserve.step import Serving, Step, serving
 from models.checkpoint.load import load
 from models.checkpoint.sources import open_checkpoint
@@ -22,6 +23,7 @@ from models.tokenizer import Tokenizer
 from models.transformer import abstract
 
 DTYPES = ("float32", "bfloat16")
+LAYERS = ("auto", "unrolled", "scanned")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +51,7 @@ class Model:
     def empty_pool(self, pages: int, page: int, dtype: str) -> PagedKV:
         """A pool of `pages` pages of `page` tokens, stored in `dtype`."""
         compute = "float32" if jax.default_backend() == "cpu" or dtype == "float32" else "bfloat16"
-        return PagedKV.zeros(self.config, pages, page, dtype, compute=compute)
+        return PagedKV.zeros(self.config, pages, page, dtype, compute=compute, stacked=self.step.stacked)
 
 
 def choose_dtype(asked: str, rows: int) -> tuple[str, str]:
@@ -105,13 +107,16 @@ def read_config(name: str) -> ModelConfig:
     return open_checkpoint(name).config
 
 
-def load_model(name: str, *, dtype: str, context: int, progress: Callable[[int], None] = lambda bytes: None) -> Model:
+def load_model(
+    name: str, *, dtype: str, context: int, layers: str = "auto", progress: Callable[[int], None] = lambda bytes: None
+) -> Model:
     """Read or draw the weights.
 
     Args:
       name: see `models.checkpoint.sources.open_checkpoint`.
       dtype: float32 or bfloat16.
       context: tokens of the longest sequence, at most the model's.
+      layers: "unrolled", "scanned", or "auto": scanned on a TPU, unrolled elsewhere.
       progress: called with the bytes of each weight that is ready.
     """
     checkpoint = open_checkpoint(name)
@@ -126,5 +131,12 @@ def load_model(name: str, *, dtype: str, context: int, progress: Callable[[int],
 
     graph, state = load(checkpoint, jnp.dtype(dtype), put=put)
     parameters, size = weight_bytes(config, dtype)
-    step = Step(graph, config)
+    if layers not in LAYERS:
+        raise UserError(f"layers {layers!r} is unknown; give {', '.join(LAYERS)}")
+    stacked = layers == "scanned" or (layers == "auto" and jax.default_backend() == "tpu")
+    if stacked:
+        flat = dict(nnx.to_flat_state(state))
+        del state  # so that `flat` is the only holder of the weights that are being stacked
+        graph, state = stack_layers(config, flat)
+    step = Step(graph, config, stacked=stacked)
     return Model(name, config, checkpoint.tokenizer(), step, serving(config, state, context), context, dtype, parameters, size)

@@ -7,13 +7,14 @@ alone, in any batch, under any schedule.
 from __future__ import annotations
 
 import dataclasses
-import math
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from models.errors import UserError
+
+MAX_TEMPERATURE = 3.4e38  # what f32 holds
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,8 +31,8 @@ class SamplingParams:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.temperature) and self.temperature >= 0):
-            raise UserError(f"temperature is {self.temperature}; it must be a finite number of at least 0 (0 is greedy)")
+        if not 0 <= self.temperature <= MAX_TEMPERATURE:
+            raise UserError(f"temperature is {self.temperature}; it must lie in [0, {MAX_TEMPERATURE}], 0 is greedy")
         if self.top_k < 0:
             raise UserError(f"top_k is {self.top_k}; it must be at least 1, or 0 for no limit")
         if not 0 < self.top_p <= 1:
@@ -58,7 +59,7 @@ class RowSampling:
         """Pack requests' settings, as host arrays."""
         return cls(
             temperature=np.array([r.temperature for r in rows], np.float32),
-            top_k=np.array([r.top_k for r in rows], np.int32),
+            top_k=np.array([min(r.top_k, 2**31 - 1) for r in rows], np.int32),
             top_p=np.array([r.top_p for r in rows], np.float32),
             min_p=np.array([r.min_p for r in rows], np.float32),
             seed=np.array([r.seed for r in rows], np.uint32),

@@ -12,15 +12,12 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from jaxserve.layers import KV, run_layers
 from jaxserve.sampling import RowSampling, sample
 from models import rotary
-from models.attention import Rule
 from models.config import ModelConfig
-from models.kv_cache import ContiguousKV, PagedKV
 from models.segment import Segment
 from models.transformer import Transformer
-
-KV = PagedKV | ContiguousKV
 
 
 @jax.tree_util.register_dataclass
@@ -59,12 +56,14 @@ class Step:
       config: the architecture.
       every_token: sample after every query token (verifying a draft) and not only after the last.
       with_logits: return the logits too.
+      stacked: scan over the layers; see `layers.py`.
     """
 
     graph: nnx.GraphDef[Transformer]
     config: ModelConfig
     every_token: bool = False
     with_logits: bool = False
+    stacked: bool = False
 
     def __call__(self, serving: Serving, kv: KV, work: tuple[Work, ...]) -> tuple[KV, tuple[Output, ...]]:
         """Run the model over all segments.
@@ -83,11 +82,7 @@ class Step:
         positions = jnp.concatenate([s.positions().ravel() for s in segments])
         angles = {kind: _angles(table, positions) for kind, table in serving.angles.items()}
         x = model.embedding(tokens)
-        for i, block in enumerate(model.layers):
-            kind = "local" if self.config.layer_rope(i) is self.config.rope_local else "full"
-            mixer = _Mixer(kv, i, segments, self.rule(self.config.windows[i]))
-            x = block(x, angles[kind], mixer)
-            kv = mixer.kv
+        x, kv = run_layers(model, self.config, x, angles, segments, kv, stacked=self.stacked)
         picked, counts = self._pick(x, segments)
         logits = model.logits(picked)
         outputs, at = [], 0
@@ -95,9 +90,6 @@ class Step:
             outputs.append(self._output(logits[at : at + count], w))
             at += count
         return kv, tuple(outputs)
-
-    def rule(self, window: int | jax.Array | None) -> Rule:
-        return Rule(self.config.attention_scale, self.config.attention_softcap, window)
 
     def _pick(self, x: jax.Array, segments: tuple[Segment, ...]) -> tuple[jax.Array, list[int]]:
         """The rows of x [tokens, hidden] after which a token is sampled, and how many each segment has of them."""
@@ -123,26 +115,6 @@ class Step:
         with jax.named_scope("sample"):
             tokens = sample(logits, rows, position).reshape(s.rows, -1)
         return Output(tokens, logits if self.with_logits else None)
-
-
-class _Mixer:
-    """Attention of one layer over all segments, as the module wants it; keeps the written cache."""
-
-    def __init__(self, kv: KV, layer: int | jax.Array, segments: tuple[Segment, ...], rule: Rule):
-        self.kv, self.layer, self.segments, self.rule = kv, layer, segments, rule
-
-    def __call__(self, q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
-        """q [tokens, heads, head_dim], k and v [tokens, kv_heads, head_dim] -> as q."""
-        ends = [0]
-        for s in self.segments:
-            ends.append(ends[-1] + s.size)
-        spans = list(zip(self.segments, ends, ends[1:], strict=False))
-        with jax.named_scope("kv_write"):
-            for s, a, b in spans:
-                self.kv = self.kv.write(self.layer, k[a:b], v[a:b], s)
-        with jax.named_scope("attention"):
-            mixed = [self.kv.attend(self.layer, q[a:b], s, self.rule) for s, a, b in spans]
-            return jnp.concatenate(mixed)
 
 
 def _angles(table: jax.Array, positions: jax.Array) -> jax.Array:

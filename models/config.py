@@ -93,6 +93,10 @@ class ModelConfig:
     def qkv_dim(self) -> int:
         return (self.heads + 2 * self.kv_heads) * self.head_dim
 
+    def first_layer(self) -> ModelConfig:
+        """The same model with its first layer alone."""
+        return dataclasses.replace(self, layers=1, windows=self.windows[:1])
+
     def layer_rope(self, layer: int) -> RopeConfig:
         return self.rope_local if self.rope_local is not None and self.windows[layer] is not None else self.rope
 

@@ -56,7 +56,9 @@ class Ours:
         self.long = dataclasses.replace(self.ladder, chunk=LONG)
         self.pages = max(batches) * self.ladder.widths[0]
         pool = self.model.empty_pool(self.pages, PAGE, kv_dtype)
-        self.programs: Programs = compile_programs(self.model.step, self.model.serving, pool, self.ladder.buckets() + self.long.buckets())
+        self.programs: Programs = compile_programs(
+            self.model.step, self.model.serving, pool, self.ladder.buckets() + self.long.buckets()
+        )
 
     def twin(self) -> Ours:
         """The same programs driven through the whole loop."""

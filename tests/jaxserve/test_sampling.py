@@ -78,13 +78,12 @@ SETTINGS = st.builds(
     top_p=st.sampled_from([1e-6, 0.1, 0.5, 0.9, 0.999, 1.0]) | st.floats(0.01, 1.0),
     min_p=st.sampled_from([0.0, 1e-4, 0.1, 0.5, 1.0]) | st.floats(0.0, 1.0),
 )
-VALUES = st.integers(-8, 8).map(lambda i: i / 2) | st.floats(-20, 20, width=32)  # ties are common
+# Ties are common, and what is no tie is none in f32 either.
+VALUES = st.integers(-8, 8).map(lambda i: i / 2) | st.integers(-160, 160).map(lambda i: i / 8)
 
 
-@settings(max_examples=300, deadline=None)
-@given(
-    rows=st.lists(st.tuples(SETTINGS, st.lists(VALUES, min_size=12, max_size=12)), min_size=3, max_size=3),
-)
+@settings(max_examples=150, deadline=None)
+@given(rows=st.lists(st.tuples(SETTINGS, st.lists(VALUES, min_size=12, max_size=12)), min_size=3, max_size=3))
 def test_kept_tokens_equal_those_of_a_sort(rows: list[tuple[SamplingParams, list[float]]]):
     """Three rows at once with settings of their own. A token within 1e-5 of a limit may fall on either side of it."""
     logits = np.array([values for _, values in rows], np.float32)
@@ -102,7 +101,7 @@ def test_kept_tokens_of_a_large_vocabulary():
     logits = random_logits(len(rows), 50_000)
     found = np.asarray(kept(jnp.asarray(logits), RowSampling.of(rows)))
     for row, p in enumerate(rows):
-        low, high = by_sorting_fast(logits[row], p, -1e-4), by_sorting_fast(logits[row], p, 1e-4)
+        low, high = by_sorting_fast(logits[row], p, -1e-5), by_sorting_fast(logits[row], p, 1e-5)
         assert low <= found[row].sum() <= high and high - low <= 0.001 * high + 1, (p, low, found[row].sum(), high)
         assert logits[row][found[row]].min() > logits[row][~found[row]].max()
 
@@ -193,16 +192,16 @@ def test_distribution(vary: str, params: dict[str, Any], expected: np.ndarray):
 
 
 def test_the_chi_square_sees_a_wrong_temperature():
-    draws = np.random.default_rng(0).choice(6, COUNT, p=softened(1.1, 6))
+    draws = np.random.default_rng(0).choice(6, COUNT, p=softened(1.3, 6))
     assert chi_square(draws, softened(1.0, 6)) > bound(5)
     assert chi_square(np.random.default_rng(0).choice(6, COUNT, p=softened(1.0, 6)), softened(1.0, 6)) < bound(5)
 
 
-@pytest.mark.parametrize("temperature", [1e-3, 1e-10, 1e-37, 1e-45, 1e-300])
+@pytest.mark.parametrize("temperature", [1e-3, 1e-10, 1e-37, 1.2e-38, 1e-45, 1e-300])
 @pytest.mark.parametrize("filters", [{}, {"top_k": 3}, {"top_p": 0.9}, {"min_p": 0.1}], ids=str)
 def test_a_temperature_near_zero_is_greedy(temperature: float, filters: dict[str, Any]):
     """Logits over a tiny temperature leave f32's range; the likeliest token must win all the same."""
-    logits = random_logits(8, 50)
+    logits = 20 * random_logits(8, 50)
     rows = [SamplingParams(temperature, seed=i, **filters) for i in range(8)]
     assert draw(logits, rows, range(8)) == logits.argmax(axis=1).tolist()
 
@@ -215,8 +214,8 @@ def test_a_huge_temperature_is_uniform():
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"temperature": NAN}, "temperature is nan; it must be a finite number of at least 0"),
-        ({"temperature": -0.7}, "temperature is -0.7; it must be a finite number of at least 0"),
+        ({"temperature": NAN}, r"temperature is nan; it must lie in \[0, 3.4e\+38\], 0 is greedy"),
+        ({"temperature": -0.7}, r"temperature is -0.7; it must lie in \[0, 3.4e\+38\], 0 is greedy"),
         ({"temperature": INF}, "temperature is inf"),
         ({"top_k": -1}, "top_k is -1; it must be at least 1, or 0"),
         ({"top_p": 0.0}, r"top_p is 0.0; it must lie in \(0, 1\]"),
@@ -235,12 +234,10 @@ def test_wrong_settings_are_refused(params: dict[str, Any], message: str):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("params", [{"temperature": 3.4e39}, {"temperature": 1e300}, {"top_k": 2**40}], ids=str)
-def test_settings_that_do_not_fit_the_arrays_are_refused_or_work(params: dict[str, Any]):
-    """A value that is packed as f32 or i32 must not become infinite or wrap round without a word."""
-    try:
-        rows = RowSampling.of([SamplingParams(**{"temperature": 1.0, **params})])
-    except UserError:
-        return
-    assert np.isfinite(rows.temperature).all() and (np.asarray(rows.top_k) >= 0).all()
-    assert draw(random_logits(1, 20), [SamplingParams(**{"temperature": 1.0, **params})], [0])[0] in range(20)
+def test_settings_beyond_the_arrays_they_are_packed_in():
+    """f32 would turn a temperature of 1e39 into infinity, and i32 cannot hold every top_k."""
+    with pytest.raises(UserError, match=r"temperature is 1e\+39; it must lie in \[0, 3.4e\+38\]"):
+        SamplingParams(1e39)
+    assert draw(random_logits(1, 20), [SamplingParams(1.0, top_k=2**40)], [0]) == draw(
+        random_logits(1, 20), [SamplingParams(1.0)], [0]
+    )
