@@ -65,10 +65,10 @@ def matmul_probes(dtype: str) -> dict[str, Probe]:
 
 
 def decode_stacks(layers: int | None = None) -> dict[str, Stack]:
-    """The matmuls of a decode step as the model takes them, without attention, in f32 and in bf16: a gated MLP a layer and a head, SmolLM2's widths.
+    """The matmuls of a decode step as the model takes them, without attention, in f32 and in bf16: a gated MLP a layer and a head.
 
-    The weights are several times the last cache in either dtype (at least 280 MB in f32), so few rows are bound by memory and
-    many by arithmetic, as in a step.
+    Widths are SmolLM2's. The weights are several times the last cache in either dtype (at least 280 MB in f32), so few rows are
+    bound by memory and many by arithmetic, as in a step.
     """
     if layers is None:
         beyond = 4 * last_level_cache_bytes() // 2 - VOCAB * HIDDEN

@@ -6,6 +6,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
@@ -18,35 +19,54 @@ from models.errors import UserError
 def run(command: click.Command, arguments: list[str] | None = None) -> None:
     """Run a command and leave the process: 0 done, 2 bad input or interrupted, 1 a fault of ours. One line, no traceback.
 
+    Args:
+      command: what to run. What it imports when it is called (and not before) may be interrupted in good order too.
+      arguments: those of the process by default.
+
     Set JAXSERVE_TRACEBACK=1 to see where an error came from.
     """
     try:
-        command.main(args=arguments, standalone_mode=False)
+        # Not command.main(), which writes an empty line of its own when it is interrupted and leaves at a broken pipe.
+        with command.make_context(_program(), list(sys.argv[1:] if arguments is None else arguments)) as context:
+            command.invoke(context)
+        sys.stdout.flush()  # so that a reader who has gone shows here
         code, line = 0, ""
-    except click.exceptions.Exit as stop:
-        code, line = stop.exit_code, ""
-    except click.ClickException as error:
-        code, line = 2, error.format_message()
-    except UserError as error:
-        code, line = 2, str(error)
-    except (KeyboardInterrupt, click.exceptions.Abort):
-        code, line = 2, "interrupted; nothing was kept"
-    except BrokenPipeError:
-        code, line = 0, ""
-        sys.stdout = open(os.devnull, "w")
-    except Exception as error:  # whatever else it is, it is our fault
-        code, line = 1, f"a fault of jaxserve, please report it: {type(error).__name__}: {_first_line(error)}"
-    if line:
-        if os.environ.get("JAXSERVE_TRACEBACK"):
+    except BaseException as error:
+        code, line = _verdict(error)
+        if line and os.environ.get("JAXSERVE_TRACEBACK"):
             traceback.print_exc()
-        print(f"error: {line}", file=sys.stderr)
-    sys.stdout.flush()
-    sys.stderr.flush()
+    if line:
+        print(f"error: {line}", file=sys.stderr, flush=True)
     os._exit(code)  # compilations that still run in threads cannot be cancelled, and must not keep the user waiting
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or "(no message)").splitlines()[0]
+def _verdict(error: BaseException) -> tuple[int, str]:
+    """(exit code, line without the word error; empty for an end in good order)."""
+    if isinstance(error, click.exceptions.Exit):  # after --help
+        sys.stdout.flush()
+        return error.exit_code, ""
+    if isinstance(error, click.ClickException):
+        return 2, _line(error.format_message())
+    if isinstance(error, UserError):
+        return 2, _line(str(error))
+    if isinstance(error, (KeyboardInterrupt, click.exceptions.Abort)):
+        return 2, "interrupted; nothing was kept"
+    if isinstance(error, BrokenPipeError):  # the reader of a pipe, such as head, has seen enough
+        return 0, ""
+    if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
+        return 2, f"the device ran out of memory ({_line(str(error)) or 'no details'}); lower --batch or take a smaller model"
+    return 1, f"a fault of jaxserve, please report it: {type(error).__name__}: {_line(str(error)) or '(no message)'}"
+
+
+def _line(text: str) -> str:
+    """One line of a message that may have several: the first."""
+    return text.strip().partition("\n")[0]
+
+
+def _program() -> str:
+    """How the command was started, for its usage line."""
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    return f"python -m {spec.name}" if spec else Path(sys.argv[0]).name
 
 
 class Bars:

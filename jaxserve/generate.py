@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from jaxserve.ladder import Bucket, Ladder
+from jaxserve.layers import KV
 from jaxserve.programs import Program, Programs, blank
 from jaxserve.sampling import SamplingParams
-from jaxserve.step import KV
 from models.errors import UserError
 
 
@@ -90,8 +90,15 @@ class Generation:
     """Runs rows to their end. `pool` is the current KV pool; every step replaces it."""
 
     def __init__(self, rows: list[Row], ladder: Ladder, programs: Programs, pool: KV):
+        """Raises UserError, before any step is run, where some step of these rows would fit no program or no page."""
         self.rows, self.ladder, self.programs, self.pool = rows, ladder, programs, pool
         self.records: list[StepRecord] = []
+        longest = max((len(row.prompt) + row.limit - 1 for row in rows), default=1)
+        for bucket in (ladder.prefill(longest), ladder.decode(max(len(rows), 1), longest), *ladder.buckets()):
+            programs[bucket]
+        pages = max((int(row.pages.max()) + 1 for row in rows), default=0)
+        if pages > pool.units:
+            raise UserError(f"the rows need {pages} KV pages and the pool has {pool.units}; take a larger pool or fewer rows")
 
     def prefill(self, progress: Callable[[int], None] = lambda tokens: None) -> None:
         """Run all prompts, a wave of rows of similar length at a time, each in chunks; each row draws its first token."""

@@ -1,28 +1,29 @@
-"""A model made ready to serve: checkpoint, dtype and the arrays of the step, with its memory checked before any is taken."""
+"""A model made ready to serve: checkpoint, dtype, and the arrays of the step."""
 
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from costmodel.host import memory_bytes
 from costmodel.measure import default_dtype
 from jaxserve.layers import stack_layers
+from jaxserve.memory import weight_bytes
+from jaxserve.settings import DTYPES
 from jaxserve.step import Serving, Step, serving
+from models.checkpoint.base import Checkpoint
 from models.checkpoint.load import load
+from models.checkpoint.random import RandomCheckpoint
 from models.checkpoint.sources import open_checkpoint
 from models.config import ModelConfig
 from models.errors import UserError
 from models.kv_cache import PagedKV
 from models.tokenizer import Tokenizer
-from models.transformer import abstract
 
-DTYPES = ("float32", "bfloat16")
+MEASURED_ROWS = 128  # a dtype is raced at no more rows: beyond, a step is bound by arithmetic and the answer stays
 LAYERS = ("auto", "unrolled", "scanned")
 
 
@@ -62,53 +63,18 @@ def choose_dtype(asked: str, rows: int) -> tuple[str, str]:
         return asked, "as asked"
     if jax.default_backend() != "cpu":
         return "bfloat16", f"what a {jax.default_backend()} multiplies fastest"
-    choice = default_dtype(rows=(rows,))
+    choice = default_dtype(rows=(min(rows, MEASURED_ROWS),))
     return choice.winner, choice.reason
 
 
-def pool_bytes(config: ModelConfig, pages: int, page: int, dtype: str) -> int:
-    """Bytes of a KV pool."""
-    return pages * page * config.kv_bytes_per_token(jnp.dtype(dtype).itemsize)
-
-
-def weight_bytes(config: ModelConfig, dtype: str) -> tuple[int, int]:
-    """(parameters, bytes), from the module's abstract state: nothing is allocated."""
-    leaves = jax.tree.leaves(nnx.state(abstract(config, dtype)))
-    return sum(x.size for x in leaves), sum(x.size * x.dtype.itemsize for x in leaves)
-
-
-def available_bytes() -> int:
-    """Bytes that can still be allocated on the default device."""
-    stats = jax.devices()[0].memory_stats() if jax.default_backend() != "cpu" else None
-    if stats and "bytes_limit" in stats:
-        return int(stats["bytes_limit"] - stats.get("bytes_in_use", 0))
-    try:
-        with open("/proc/meminfo", encoding="ascii") as file:
-            fields = dict(line.split(":", 1) for line in file)
-        return int(fields["MemAvailable"].split()[0]) * 1024
-    except (OSError, KeyError, ValueError):
-        return memory_bytes() - os.sysconf("SC_PAGE_SIZE")
-
-
-def check_memory(config: ModelConfig, dtype: str, pool: int, workspace: int) -> None:
-    """Refuse, before anything is allocated, what does not fit: weights, KV pool and the step's workspace, all in bytes."""
-    weights, free = weight_bytes(config, dtype)[1], available_bytes()
-    needed = weights + pool + workspace
-    if needed > free:
-        gb = [f"{x / 1e9:.1f} GB" for x in (needed, weights, pool, workspace, free)]
-        raise UserError(
-            f"this run needs about {gb[0]} of memory ({gb[1]} weights in {dtype}, {gb[2]} KV pool, {gb[3]} workspace), but {gb[4]} "
-            "are available; lower --batch, --context or --max-new-tokens, or take a smaller model or --dtype bfloat16"
-        )
-
-
-def read_config(name: str) -> ModelConfig:
-    """The architecture alone, to check a run against before its weights are read."""
-    return open_checkpoint(name).config
-
-
 def load_model(
-    name: str, *, dtype: str, context: int, layers: str = "auto", progress: Callable[[int], None] = lambda bytes: None
+    name: str,
+    *,
+    dtype: str,
+    context: int,
+    layers: str = "auto",
+    progress: Callable[[int], None] = lambda bytes: None,
+    checkpoint: Checkpoint | RandomCheckpoint | None = None,
 ) -> Model:
     """Read or draw the weights.
 
@@ -118,8 +84,9 @@ def load_model(
       context: tokens of the longest sequence, at most the model's.
       layers: "unrolled", "scanned", or "auto": scanned on a TPU, unrolled elsewhere.
       progress: called with the bytes of each weight that is ready.
+      checkpoint: what `name` stands for, where it is open already.
     """
-    checkpoint = open_checkpoint(name)
+    checkpoint = checkpoint or open_checkpoint(name)
     config = checkpoint.config
     if not 1 <= context <= config.max_positions:
         raise UserError(f"--context is {context}; {name} takes 1 to {config.max_positions} tokens")

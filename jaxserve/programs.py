@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 
 import jax
 import numpy as np
@@ -17,8 +17,10 @@ from jax.stages import Compiled
 from costmodel.host import cores
 from costmodel.xla import XlaTotals, loops, xla_totals
 from jaxserve.ladder import Bucket
+from jaxserve.layers import KV
 from jaxserve.sampling import RowSampling, SamplingParams
-from jaxserve.step import KV, Output, Serving, Step, Work
+from jaxserve.step import Output, Serving, Step, Work
+from models.errors import UserError
 from models.segment import Segment
 
 
@@ -65,9 +67,16 @@ class Programs:
     by_bucket: Mapping[Bucket, Program]
 
     def __getitem__(self, bucket: Bucket) -> Program:
-        return self.by_bucket[bucket]
+        """Raises UserError where no such program was compiled: nothing compiles after warm-up."""
+        try:
+            return self.by_bucket[bucket]
+        except KeyError:
+            names = ", ".join(f"{known.name} ({known.width} pages wide)" for known in self.by_bucket)
+            raise UserError(
+                f"no program for {bucket.name} ({bucket.width} pages wide); compiled are {names or 'none'}"
+            ) from None
 
-    def __iter__(self) -> Iterable[Program]:
+    def __iter__(self) -> Iterator[Program]:
         return iter(self.by_bucket.values())
 
     def __len__(self) -> int:
@@ -105,18 +114,17 @@ def compile_programs(
 
     built: dict[Bucket, Program] = {}
     wanted = list(dict.fromkeys(buckets))
-    with ThreadPoolExecutor(threads or cores()) as pool:
-        futures = {pool.submit(build, bucket) for bucket in reversed(wanted)}  # large ones take longest: first
-        try:
-            while futures:
-                ready, futures = wait(futures, return_when=FIRST_EXCEPTION, timeout=0.2)
-                for future in ready:
-                    program = future.result()
-                    built[program.bucket] = program
-                    done(program)
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    pool = ThreadPoolExecutor(threads or cores())
+    futures = {pool.submit(build, bucket) for bucket in reversed(wanted)}  # large ones take longest: first
+    try:
+        while futures:
+            ready, futures = wait(futures, return_when=FIRST_COMPLETED, timeout=0.2)  # wakes up for Ctrl-C
+            for future in ready:
+                program = future.result()
+                built[program.bucket] = program
+                done(program)
+    finally:  # after an error or Ctrl-C nobody waits for compilations that still run: they may take minutes
+        pool.shutdown(wait=False, cancel_futures=True)
     return Programs({bucket: built[bucket] for bucket in wanted})
 
 

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from rich.table import Table
 
 from costmodel.clock import Timings
@@ -81,7 +82,9 @@ class ProgramReport:
 
 def _nominal(record: StepRecord, model: Model, kv_itemsize: int) -> NominalStep:
     itemsize = model.weight_bytes / model.parameters  # norms stay f32, so a hair above the matrices' own
-    step = nominal_of_model(model.config, model.parameters, record.contexts, weight_itemsize=itemsize, kv_itemsize=kv_itemsize)
+    step = nominal_of_model(
+        model.config, model.parameters, np.array(record.contexts), weight_itemsize=itemsize, kv_itemsize=kv_itemsize
+    )
     return dataclasses.replace(step, flops=2.0 * model.parameters * record.tokens)  # a prefill row has many tokens
 
 

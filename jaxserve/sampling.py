@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from models.errors import UserError
+from models.segment import Array
 
 MAX_TEMPERATURE = 3.4e38  # what f32 holds
 
@@ -48,11 +49,11 @@ class SamplingParams:
 class RowSampling:
     """The settings of all rows of a segment, as arrays [rows]."""
 
-    temperature: jax.Array  # f32
-    top_k: jax.Array  # i32
-    top_p: jax.Array  # f32
-    min_p: jax.Array  # f32
-    seed: jax.Array  # u32
+    temperature: Array  # f32
+    top_k: Array  # i32
+    top_p: Array  # f32
+    min_p: Array  # f32
+    seed: Array  # u32
 
     @classmethod
     def of(cls, rows: list[SamplingParams]) -> RowSampling:
@@ -95,7 +96,9 @@ def sample(logits: jax.Array, rows: RowSampling, position: jax.Array) -> jax.Arr
     drawing = rows.temperature > 0
 
     def draw() -> jax.Array:
-        scaled = logits / jnp.where(drawing, rows.temperature, 1)[:, None]  # [rows, vocab]
+        # Below the likeliest token's, so that no temperature, however small, makes them infinite at the top.
+        scaled = logits - logits.max(axis=1, keepdims=True)  # [rows, vocab]
+        scaled = scaled / jnp.where(drawing, rows.temperature, 1)[:, None]
         filtering = drawing & ((rows.top_k > 0) | (rows.top_p < 1) | (rows.min_p > 0))
         scaled = jax.lax.cond(filtering.any(), lambda: jnp.where(_kept(scaled, rows), scaled, -jnp.inf), lambda: scaled)
         noise = jax.vmap(lambda seed, at: _gumbel(seed, at, scaled.shape[1]))(rows.seed, position)

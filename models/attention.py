@@ -34,8 +34,7 @@ class Rule:
 
     def scores(self, q: jax.Array, k: jax.Array) -> jax.Array:
         """q [rows, kv_heads, group * query, head_dim], k [rows, kv_heads, head_dim, n] -> f32 [rows, kv_heads, group * query, n]."""
-        dot = jax.lax.dot_general(q.astype(k.dtype), k, (((3,), (2,)), ((0, 1), (0, 1))), preferred_element_type=jnp.float32)
-        scores = dot * self.scale
+        scores = _product(q, k) * self.scale
         return scores if self.softcap is None else jnp.tanh(scores / self.softcap) * self.softcap
 
     def sees(self, segment: Segment, keys: jax.Array) -> jax.Array:
@@ -51,9 +50,11 @@ def _over_group(mask: jax.Array, group: int) -> jax.Array:
     return jnp.broadcast_to(mask[:, None, None], (rows, 1, group, query, n)).reshape(rows, 1, group * query, n)
 
 
-def _values(weights: jax.Array, v: jax.Array) -> jax.Array:
-    """weights f32 [rows, kv_heads, group * query, n] times V [rows, kv_heads, n, head_dim] -> f32, summed over n."""
-    return jax.lax.dot_general(weights.astype(v.dtype), v, (((3,), (2,)), ((0, 1), (0, 1))), preferred_element_type=jnp.float32)
+def _product(a: jax.Array, b: jax.Array) -> jax.Array:
+    """a f32 [rows, kv_heads, m, n] times b [rows, kv_heads, n, p] -> f32, a rounded to what b is in; true f32 on an accelerator too."""
+    exact = jax.lax.Precision.HIGHEST if b.dtype == jnp.float32 else None
+    dims = (((3,), (2,)), ((0, 1), (0, 1)))
+    return jax.lax.dot_general(a.astype(b.dtype), b, dims, precision=exact, preferred_element_type=jnp.float32)
 
 
 def reference(q: jax.Array, fetch: Fetch, size: int, segment: Segment, rule: Rule) -> jax.Array:
@@ -63,7 +64,7 @@ def reference(q: jax.Array, fetch: Fetch, size: int, segment: Segment, rule: Rul
     mask = _over_group(seen, q.shape[2] // segment.query)
     scores = jnp.where(mask, rule.scores(q, k), MASKED)
     weights = jnp.exp(scores - jnp.maximum(scores.max(axis=-1, keepdims=True), FLOOR))
-    return _values(weights, v) / jnp.maximum(weights.sum(axis=-1, keepdims=True), 1e-30)
+    return _product(weights, v) / jnp.maximum(weights.sum(axis=-1, keepdims=True), 1e-30)
 
 
 def blockwise(q: jax.Array, fetch: Fetch, block: int, segment: Segment, rule: Rule) -> jax.Array:
@@ -90,7 +91,7 @@ def blockwise(q: jax.Array, fetch: Fetch, block: int, segment: Segment, rule: Ru
         keep = jnp.exp(top - new_top)
         weights = jnp.exp(scores - new_top)
         total = total * keep + weights.sum(axis=-1, keepdims=True)
-        return i + 1, new_top, total, mixed * keep + _values(weights, v)
+        return i + 1, new_top, total, mixed * keep + _product(weights, v)
 
     one = (*q.shape[:3], 1)
     carry = (first, jnp.full(one, FLOOR), jnp.zeros(one), jnp.zeros(q.shape))

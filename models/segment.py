@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
+
+Array: TypeAlias = Any  # jax.Array inside a step; np.ndarray where the host packs one, which must cause no work on the device
 
 
 @jax.tree_util.register_dataclass
@@ -16,10 +19,10 @@ class Segment:
     A row whose `count` is 0 is padding: it writes nothing and its output means nothing.
     """
 
-    tokens: jax.Array  # i32 [rows, query]
-    start: jax.Array  # i32 [rows]: tokens of the row that are in the cache already, so the position of its first token here
-    count: jax.Array  # i32 [rows]: live tokens of the row in this step, 0 to query
-    table: jax.Array  # i32 [rows, width]: its pages in order (PagedKV) or its slot (ContiguousKV, width 1)
+    tokens: Array  # i32 [rows, query]
+    start: Array  # i32 [rows]: tokens of the row that are in the cache already, so the position of its first token here
+    count: Array  # i32 [rows]: live tokens of the row in this step, 0 to query
+    table: Array  # i32 [rows, width]: its pages in order (PagedKV) or its slot (ContiguousKV, width 1)
 
     @property
     def rows(self) -> int:

@@ -28,9 +28,10 @@ def linear(weight: Any, x: jax.Array, bias: Any = None) -> jax.Array:
     """x f32 [tokens, in] times weight [out, in], transposed -> f32 [tokens, out].
 
     x is rounded to the weight's dtype and the products are summed in f32: the one form in which 16-bit weights are fast on a CPU
-    and right on an accelerator; a single token is padded to two there, for one falls off a cliff of 5 to 10 times. For few tokens in f32 the product is taken as W x^T: a matmul repacks its second operand, and then
-    that is the small one (1.7 times faster at 8 tokens on a CPU, slower again from 256). The barrier keeps XLA from swapping the
-    operands back.
+    and right on an accelerator; a single token is padded to two there, for one falls off a cliff of 5 to 10 times.
+
+    For few tokens in f32 the product is taken as W x^T: a matmul repacks its second operand, and then that is the small one (1.7
+    times faster at 8 tokens on a CPU, slower again from 256). The barrier keeps XLA from swapping the operands back.
     """
     w, inner = weight[...], (((1,), (1,)), ((), ()))
     if w.dtype == jnp.float32 and x.shape[0] <= FEW:

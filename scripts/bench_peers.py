@@ -8,6 +8,7 @@ fastest dtype, with its spread over the rounds.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib.metadata
 import json
 import statistics
@@ -109,7 +110,7 @@ def main(batches: str, context: int, steps: int, rounds: int, prompt: int, as_js
                 for _ in range(rounds):
                     for lane in chosen:
                         time.sleep(0.05)
-                        lane.time(1, lambda engine=lane.engine: engine.prefill(tokens))
+                        lane.time(1, functools.partial(lane.engine.prefill, tokens))
             results.append(summary(f"prefill of {prompt} tokens", prompt, chosen, queue, None))
     facts = {"machine": host_key(), "date": today(), **versions()}
     if as_json:

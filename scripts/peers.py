@@ -23,7 +23,7 @@ from jaxserve.ladder import Bucket, Ladder
 from jaxserve.model import load_model
 from jaxserve.programs import Programs, blank, compile_programs
 from jaxserve.sampling import SamplingParams
-from models.checkpoint.sources import open_checkpoint
+from models.checkpoint.gguf import GGUFCheckpoint
 
 PAGE, CHUNK, LONG = 16, (4, 128), (1, 512)  # prefill chunks: to start a batch, and of the prefill that is timed
 
@@ -109,7 +109,7 @@ class Transformers:
         warnings.filterwarnings("ignore", category=FutureWarning, message=".*past_key_values")  # renamed in 5.24, kept for 5.0
         self.dtype, self.torch = dtype, torch
         torch.set_num_threads(cores())
-        checkpoint = open_checkpoint("smollm2")
+        checkpoint = GGUFCheckpoint(packaged_file())
         c = checkpoint.config
         config = LlamaConfig(
             vocab_size=c.vocab_size,

@@ -7,7 +7,7 @@ weight. One weight at a time is assembled on the host, in its final dtype, and h
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import jax
@@ -47,12 +47,22 @@ def load(checkpoint: Checkpoint | RandomCheckpoint, dtype: DTypeLike, *, put: Pu
     config = checkpoint.config
     graph, wanted = nnx.split(transformer.abstract(config, dtype))
     flat = nnx.to_flat_state(wanted)
-    _check(checkpoint, {path: list(_sources(path, config, variable.get_value().shape)) for path, variable in flat})
+    _compare(checkpoint, flat)
     filled = []
     for path, variable in flat:
         leaf = variable.get_value()
         filled.append((path, variable.replace(put(_assemble(checkpoint, _sources(path, config, leaf.shape), leaf)))))
     return graph, nnx.from_flat_state(filled)
+
+
+def check(checkpoint: Checkpoint | RandomCheckpoint) -> None:
+    """Refuse what `load` would refuse, by names and shapes alone: for a caller that has expensive work to do before it loads.
+
+    Raises:
+      UserError: as `load`.
+    """
+    if not isinstance(checkpoint, RandomCheckpoint):
+        _compare(checkpoint, nnx.to_flat_state(nnx.state(transformer.abstract(checkpoint.config))))
 
 
 def random_weights(config: ModelConfig, dtype: DTypeLike, seed: int, *, put: Put = jnp.asarray) -> Weights:
@@ -117,8 +127,9 @@ def _parts(weight: str, c: ModelConfig) -> list[tuple[str, int]]:
     }[weight]
 
 
-def _check(checkpoint: Checkpoint, wanted: dict[Path, list[Source]]) -> None:
-    """Compare names and shapes before anything is read, so a wrong file is refused at once."""
+def _compare(checkpoint: Checkpoint, flat: Iterable[tuple[Path, Any]]) -> None:
+    """Compare names and shapes with the module's state before anything is read, so a wrong file is refused at once."""
+    wanted = {path: list(_sources(path, checkpoint.config, variable.get_value().shape)) for path, variable in flat}
     present = set(checkpoint.names())
     for name, shape in (source for sources in wanted.values() for source in sources):
         if name not in present:

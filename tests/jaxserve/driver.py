@@ -11,8 +11,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxserve.layers import KV
 from jaxserve.sampling import RowSampling, SamplingParams
-from jaxserve.step import KV, Step, Work, serving
+from jaxserve.step import Step, Work, serving
 from models.config import ModelConfig
 from models.kv_cache import ContiguousKV, PagedKV
 from models.segment import Segment

@@ -22,9 +22,8 @@ def totals(sequences: int, rows: Rows, *, donate: bool = True, **options: Any) -
     return xla_totals(step.lower(driver.serving, driver.kv, (driver.work(rows),)).compile())
 
 
-@pytest.mark.parametrize("stacked", [False, True], ids=["a pool a layer", "one pool"])
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
-@pytest.mark.parametrize("kind", [PagedKV, ContiguousKV])
+@pytest.mark.parametrize(("kind", "stacked"), [(PagedKV, False), (PagedKV, True), (ContiguousKV, False)])
 def test_decode_does_not_copy_the_pool(kind: Any, dtype: Any, stacked: bool):
     small, large = (totals(n, Rows([None] * 4), kind=kind, dtype=dtype, stacked=stacked) for n in (8, 512))
     assert in_place(small, large), (small, large)

@@ -80,7 +80,9 @@ def test_mixed_segments_equal_the_oracle(kind: str):
     assert close(logits[0], tiny.logits(kind, tuple(d.tokens))[-1])
 
 
-@pytest.mark.parametrize("sampling", [SamplingParams(), SamplingParams(temperature=1.0, top_k=20, seed=7)], ids=["greedy", "drawn"])
+@pytest.mark.parametrize(
+    "sampling", [SamplingParams(), SamplingParams(temperature=1.0, top_k=20, seed=7)], ids=["greedy", "drawn"]
+)
 def test_verify_step_equals_single_steps(sampling: SamplingParams):
     """k + 1 tokens at once, of rows that hold fewer live tokens too, give the logits and tokens of k + 1 steps."""
     tokens = prompt(6, 14)

@@ -24,6 +24,7 @@ from tests.models import checkpoints
 
 KV = PagedKV | ContiguousKV
 NAN = float("nan")
+LONGEST = 160  # tokens of a history are padded to this, so that tests share programs: compiling is what costs here
 
 
 def config(heads: int = 4, kv_heads: int = 2, head_dim: int = 8, layers: int = 2) -> ModelConfig:
@@ -89,9 +90,12 @@ class Batch:
     def write(self, kv: KV, layer: int = 0) -> KV:
         """All tokens of all rows: what comes before the last segment, then the last segment."""
         before = [n - count for n, count in zip(self.lengths, self.counts, strict=True)]
-        for segment in (self.segment([0] * len(before), before, max([*before, 1])), self.last()):
-            kv = kv.write(layer, self.tokens(self.k, segment), self.tokens(self.v, segment), segment)
+        for segment in (self.segment([0] * len(before), before, LONGEST), self.last()):
+            kv = self.write_segment(kv, segment, layer)
         return kv
+
+    def write_segment(self, kv: KV, segment: Segment, layer: int = 0) -> KV:
+        return _write(kv, layer, self.tokens(self.k, segment), self.tokens(self.v, segment), segment)
 
     def attend(self, kv: KV, rule: Rule, layer: int = 0) -> list[np.ndarray]:
         """What each row's last tokens get, [heads, count, head_dim]."""
@@ -111,6 +115,11 @@ class Batch:
         return out
 
 
+@functools.partial(jax.jit, static_argnums=1)
+def _write(kv: KV, layer: int, k: jax.Array, v: jax.Array, segment: Segment) -> KV:
+    return kv.write(layer, k, v, segment)
+
+
 @functools.partial(jax.jit, static_argnums=(1, 4))
 def _attend(kv: KV, layer: int, q: jax.Array, segment: Segment, rule: Rule) -> jax.Array:
     return kv.attend(layer, q, segment, rule)
@@ -121,12 +130,16 @@ def error(found: list[np.ndarray], expected: list[np.ndarray]) -> float:
     return max(oracle.relative(a, b) for a, b in zip(found, expected, strict=True) if b.size)
 
 
-def pages(lengths: Sequence[int], page: int, *, width: int | None = None, spare: int = 2, seed: int = 0) -> tuple[np.ndarray, int]:
-    """Deal out pages in random order -> (table i32 [rows, width], pages in the pool). Entries past a row's pages name no page."""
+def pages(lengths: Sequence[int], page: int, *, room: int = 0, spare: int = 2, seed: int = 0) -> tuple[np.ndarray, int]:
+    """Deal out pages in random order -> (table i32 [rows, width], pages in the pool). Entries past a row's pages name no page.
+
+    With `room` the table and the pool are as large as rows of that many tokens need, whatever `lengths` are.
+    """
     need = [-(-n // page) for n in lengths]
-    units = sum(need) + spare
+    width = -(-room // page) or max([*need, 1])
+    units = (width * len(need) if room else sum(need)) + spare
     order = np.random.default_rng(seed).permutation(units)
-    table = np.full((len(lengths), width or max([*need, 1])), units + 5, np.int32)
+    table = np.full((len(lengths), width), units + 5, np.int32)
     for i, n in enumerate(need):
         table[i, :n], order = order[:n], order[n:]
     return table, units

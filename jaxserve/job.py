@@ -1,0 +1,185 @@
+"""One run of the main job, from settings to outcome: everything that can be refused is refused before anything is measured or read."""
+
+from __future__ import annotations
+
+import dataclasses
+import platform
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from costmodel.host import host_key, today
+from costmodel.measure import Ceilings, ceilings
+from jaxserve.generate import Generation, Row, StepRecord, make_rows
+from jaxserve.ladder import Ladder, powers
+from jaxserve.layers import KV
+from jaxserve.memory import check_memory, pool_bytes, weight_bytes, workspace_bytes
+from jaxserve.model import Model, choose_dtype, load_model
+from jaxserve.outcome import Outcome, Run
+from jaxserve.programs import compile_programs
+from jaxserve.prompts import builtin_prompts, read_prompts
+from jaxserve.report import report
+from jaxserve.sampling import SamplingParams
+from jaxserve.settings import Settings
+from models.checkpoint.base import Checkpoint
+from models.checkpoint.load import check
+from models.checkpoint.random import RandomCheckpoint
+from models.checkpoint.sources import open_checkpoint
+from models.errors import UserError
+from models.tokenizer import Tokenizer
+
+CHUNK = 256  # tokens of a prefill step
+
+Bar = Callable[[str, int], Callable[[int], None]]  # (what, total) -> call with each advance
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """Accepted input: a model that is there, and prompts that fit it.
+
+    Attributes:
+      prompts: token ids of the row of the largest batch; a smaller batch takes the first ones.
+      distinct: how many prompts were given; where that is fewer than rows, they are used in turn.
+      context: tokens of the longest sequence.
+      sampling: of the first row; each next one's seed is 1 more.
+    """
+
+    settings: Settings
+    checkpoint: Checkpoint | RandomCheckpoint
+    tokenizer: Tokenizer
+    prompts: list[list[int]]
+    distinct: int
+    context: int
+    sampling: SamplingParams
+
+    def rows(self, batch: int) -> list[Row]:
+        """Fresh rows of the first `batch` prompts, each with a seed of its own. Raises UserError where a prompt does not fit."""
+        first, limit, page = self.sampling, self.settings.max_new_tokens, self.settings.page_size
+        sampling = [dataclasses.replace(first, seed=(first.seed + i) % 2**32) for i in range(batch)]
+        return make_rows(self.prompts[:batch], limit, sampling, self.tokenizer.eos_tokens, context=self.context, page=page)
+
+
+def accept(settings: Settings) -> tuple[Job, int]:
+    """Open the model and encode the prompts -> (job, pages of its pool). No weight is read.
+
+    Raises:
+      UserError: the model or the prompts are not there, or do not fit each other.
+    """
+    sampling = SamplingParams(temperature=settings.temperature, seed=settings.seed)
+    texts = read_prompts(settings.prompt_file) if settings.prompt_file else builtin_prompts()
+    checkpoint = open_checkpoint(settings.model)
+    limit = checkpoint.config.max_positions
+    if settings.context is not None and settings.context > limit:
+        raise UserError(f"--context is {settings.context}; {settings.model} takes 1 to {limit} tokens")
+    tokenizer = checkpoint.tokenizer()
+    given = [encode(tokenizer, text) for text in texts[: settings.rows]]
+    longest = max(map(len, given)) + settings.max_new_tokens - 1
+    if settings.context is None and longest > limit:
+        raise UserError(
+            f"the longest prompt and --max-new-tokens {settings.max_new_tokens} need a context of {longest} tokens, but "
+            f"{settings.model} takes at most {limit}; shorten the prompt or lower --max-new-tokens"
+        )
+    prompts = [given[i % len(given)] for i in range(settings.rows)]
+    job = Job(settings, checkpoint, tokenizer, prompts, len(given), settings.context or longest, sampling)
+    pages = sum(len(row.pages) for row in job.rows(settings.rows))
+    check(checkpoint)
+    return job, pages
+
+
+def encode(tokenizer: Tokenizer, text: str) -> list[int]:
+    """A prompt as a chat turn where the model has a template, else as plain text."""
+    return tokenizer.encode_chat([{"role": "user", "content": text}]) if tokenizer.chat_template else tokenizer.encode(text)
+
+
+def make_ladder(prompts: Sequence[list[int]], batches: Sequence[int], context: int, page: int) -> Ladder:
+    """The buckets that this run can reach: every power of two below the largest batch, each batch itself, and one prefill chunk."""
+    # At least 2 tokens wide, so that no prefill program is a decode program.
+    query = min(CHUNK, powers(max(map(len, prompts)), smallest=2)[-1])
+    rows = max(1, min(CHUNK // query, max(batches)))
+    sizes = {*batches, *(size for size in powers(max(batches)) if size < max(batches))}
+    return Ladder(tuple(sorted(sizes)), (-(-context // page),), (rows, query), page)
+
+
+def run(settings: Settings, bar: Bar) -> Outcome:
+    """Do the job. `bar` shows progress.
+
+    Raises:
+      UserError: bad input, or more memory than there is; before anything is measured, read or allocated.
+    """
+    job, pages = accept(settings)
+    dtype, why = _dtype(job, pages)
+    stored = settings.kv_dtype or dtype
+    if settings.compile_cache:
+        jax.config.update("jax_compilation_cache_dir", str(settings.compile_cache))
+    measured = bar("measuring this machine, once", 1)
+    limits = ceilings()
+    measured(1)
+    model = _load(job, dtype, bar)
+    ladder = make_ladder(job.prompts, settings.batches, job.context, settings.page_size)
+    pool: KV = model.empty_pool(pages, settings.page_size, stored)
+    buckets = ladder.buckets()
+    compiled = bar("compiling programs", len(buckets))
+    programs = compile_programs(model.step, model.serving, pool, buckets, done=lambda _: compiled(1))
+    runs = []
+    for batch in settings.batches:
+        rows = job.rows(batch)
+        generation = Generation(rows, ladder, programs, pool)
+        generation.prefill(bar(f"batch {batch}: prefill, tokens", sum(len(r.prompt) for r in rows)))
+        first = len(generation.records)
+        generation.decode(bar(f"batch {batch}: decode, tokens at most", batch * (settings.max_new_tokens - 1)))
+        pool = generation.pool
+        runs.append(_summary(batch, generation, first, model, stored, limits))
+    return Outcome(_facts(job, dtype, why, stored), limits, list(programs), runs, job.tokenizer)
+
+
+def _dtype(job: Job, pages: int) -> tuple[str, str]:
+    """(dtype of the weights, why), with the memory checked for it: for the smallest one before the choice is measured."""
+    s, config = job.settings, job.checkpoint.config
+
+    def check_for(dtype: str) -> None:
+        pool = pool_bytes(config, pages, s.page_size, s.kv_dtype or dtype)
+        check_memory(config, dtype, pool, workspace_bytes(config, s.rows, CHUNK))
+
+    check_for("bfloat16" if s.dtype == "auto" else s.dtype)
+    dtype, why = choose_dtype(s.dtype, s.rows)
+    check_for(dtype)
+    return dtype, why
+
+
+def _load(job: Job, dtype: str, bar: Bar) -> Model:
+    name, size = job.settings.model, weight_bytes(job.checkpoint.config, dtype)[1]
+    progress = bar(f"loading {name}, bytes", size)
+    return load_model(name, dtype=dtype, context=job.context, progress=progress, checkpoint=job.checkpoint)
+
+
+def _summary(batch: int, generation: Generation, first: int, model: Model, kv_dtype: str, limits: Ceilings) -> Run:
+    """Totals over all steps; the first `first` of them were prefill."""
+    prefill, decode = generation.records[:first], generation.records[first:]
+    reports = report(generation.records, model, jnp.dtype(kv_dtype).itemsize, limits)
+    return Run(batch, generation.rows, reports, _rate(decode), _rate(prefill))
+
+
+def _rate(records: Iterable[StepRecord]) -> float:
+    """Live tokens a second, the host's part included; 0 where no step ran."""
+    steps = [(r.tokens, r.seconds + r.host_seconds) for r in records]
+    return sum(tokens for tokens, _ in steps) / sum(seconds for _, seconds in steps) if steps else 0.0
+
+
+def _facts(job: Job, dtype: str, why: str, kv_dtype: str) -> dict[str, Any]:
+    """What was run, where and when."""
+    return {
+        "model": job.settings.model,
+        "date": today(),
+        "machine": host_key(),
+        "python": platform.python_version(),
+        "jax": jax.__version__,
+        "dtype": dtype,
+        "dtype_reason": why,
+        "kv_dtype": kv_dtype,
+        "page_size": job.settings.page_size,
+        "context": job.context,
+        "rows": len(job.prompts),
+        "distinct_prompts": job.distinct,
+    }

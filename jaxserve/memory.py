@@ -1,0 +1,76 @@
+"""What a run will take and what there is, in bytes: estimated before anything is allocated."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from costmodel.host import memory_bytes
+from models.config import ModelConfig
+from models.errors import UserError
+from models.transformer import abstract
+
+
+def pool_bytes(config: ModelConfig, pages: int, page: int, dtype: str) -> int:
+    """Bytes of a KV pool."""
+    return pages * page * config.kv_bytes_per_token(jnp.dtype(dtype).itemsize)
+
+
+@functools.cache  # describing a model of 80 layers takes a second
+def weight_bytes(config: ModelConfig, dtype: str) -> tuple[int, int]:
+    """(parameters, bytes), from the module's abstract state: nothing is allocated."""
+    leaves = jax.tree.leaves(nnx.state(abstract(config, dtype)))
+    return sum(x.size for x in leaves), sum(x.size * x.dtype.itemsize for x in leaves)
+
+
+def workspace_bytes(config: ModelConfig, rows: int, chunk: int) -> int:
+    """Bytes that the largest step needs beside its arguments, an estimate from above.
+
+    The logits of `rows` rows are held seven times where tokens are drawn (scaled, filtered, with noise, ...); a prefill of `chunk`
+    tokens holds the widest activations of a layer, for which one row of the vocabulary a token is more than enough.
+    """
+    return 4 * (7 * rows * config.vocab_size + chunk * (config.vocab_size + 3 * config.ffn))
+
+
+def available_bytes() -> int:
+    """Bytes that can still be allocated on the default device."""
+    stats = jax.devices()[0].memory_stats() if jax.default_backend() != "cpu" else None
+    if stats and "bytes_limit" in stats:
+        return int(stats["bytes_limit"] - stats.get("bytes_in_use", 0))
+    return min([_free_memory(), *_free_in_container()])
+
+
+def _free_memory(file: Path = Path("/proc/meminfo")) -> int:
+    """What the machine can give without swapping; all it has where the system does not say."""
+    try:
+        fields = dict(line.split(":", 1) for line in file.read_text(encoding="ascii").splitlines())
+        return int(fields["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError, ValueError):
+        return memory_bytes()
+
+
+def _free_in_container(folder: Path = Path("/sys/fs/cgroup")) -> list[int]:
+    """What this container may still take (cgroup 2), files that it can drop from its cache included; nothing where there is no limit."""
+    try:
+        limit, used = (int((folder / f"memory.{name}").read_text()) for name in ("max", "current"))
+        stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+        return [limit - used + int(stat.get("inactive_file", 0))]
+    except (OSError, ValueError):  # "max" is no number: no limit
+        return []
+
+
+def check_memory(config: ModelConfig, dtype: str, pool: int, workspace: int) -> None:
+    """Refuse, before anything is allocated, what does not fit: weights, KV pool and the step's workspace, all in bytes."""
+    weights, free = weight_bytes(config, dtype)[1], available_bytes()
+    needed = weights + pool + workspace
+    if needed > free:
+        gb = [f"{x / 1e9:.1f} GB" for x in (needed, weights, pool, workspace, free)]
+        smaller = "a smaller model" if dtype == "bfloat16" else "a smaller model or --dtype bfloat16"
+        raise UserError(
+            f"this run needs about {gb[0]} of memory ({gb[1]} weights in {dtype}, {gb[2]} KV pool, {gb[3]} workspace), but {gb[4]} "
+            f"are available; lower --batch or --max-new-tokens, or take {smaller}"
+        )

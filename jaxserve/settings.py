@@ -1,0 +1,57 @@
+"""What the user asks of the main job, checked as far as that goes without a model. Plain Python, so that a slip is told at once."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from models.errors import UserError
+
+DTYPES = ("float32", "bfloat16")
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """The options of `python -m jaxserve.decode`; see its --help.
+
+    Raises:
+      UserError: a value that no model could serve.
+    """
+
+    model: str
+    batches: tuple[int, ...] = (64,)
+    prompt_file: Path | None = None
+    max_new_tokens: int = 64
+    context: int | None = None
+    dtype: str = "auto"
+    kv_dtype: str | None = None
+    page_size: int = 16
+    temperature: float = 0.0
+    seed: int = 0
+    compile_cache: Path | None = None
+
+    def __post_init__(self) -> None:
+        if not self.batches or min(self.batches) < 1:
+            raise UserError(f"--batch is {min(self.batches, default='empty')}; it must be at least 1")
+        for name, value in (("max-new-tokens", self.max_new_tokens), ("context", self.context), ("page-size", self.page_size)):
+            if value is not None and value < 1:
+                raise UserError(f"--{name} is {value}; it must be at least 1")
+        if self.dtype not in ("auto", *DTYPES):
+            raise UserError(f"--dtype {self.dtype!r} is not supported; give auto, {' or '.join(DTYPES)}")
+        if self.kv_dtype not in (None, *DTYPES):
+            raise UserError(f"--kv-dtype {self.kv_dtype!r} is not supported; give {' or '.join(DTYPES)}")
+        if self.compile_cache is not None and self.compile_cache.exists() and not self.compile_cache.is_dir():
+            raise UserError(f"--compile-cache {self.compile_cache} is not a folder; give one, or a name that is not taken")
+
+    @property
+    def rows(self) -> int:
+        """The largest batch."""
+        return max(self.batches)
+
+
+def batch_sizes(text: str) -> tuple[int, ...]:
+    """ "1,8,64" -> (1, 8, 64). Raises UserError for anything that is not a list of whole numbers."""
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise UserError(f"--batch is {text!r}; give a number of rows or several, such as 1,8,64") from None

@@ -1,0 +1,109 @@
+"""Memory is estimated before it is taken. Oracles: sizes worked out by hand, arrays that were really made, files written here."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from costmodel.host import memory_bytes
+from jaxserve import memory
+from jaxserve.ladder import Bucket
+from jaxserve.memory import available_bytes, check_memory, pool_bytes, weight_bytes, workspace_bytes
+from jaxserve.model import load_model
+from jaxserve.programs import compile_programs
+from jaxserve.step import Step, serving
+from models.checkpoint.load import random_weights
+from models.errors import UserError
+from models.kv_cache import PagedKV
+from models.presets import PRESETS
+
+TINY = PRESETS["tiny"]  # vocabulary 512, hidden 64, 2 layers, 4 heads and 2 KV heads of 16, ffn 128, untied
+
+
+@pytest.mark.parametrize(("dtype", "itemsize"), [("float32", 4), ("bfloat16", 2)])
+def test_weights_and_pool_are_what_is_really_taken(dtype: str, itemsize: int):
+    matrices = 2 * 512 * 64 + 2 * (64 * 128 + 64 * 64 + 3 * 64 * 128)
+    norms = 5 * 64
+    assert weight_bytes(TINY, dtype) == (matrices + norms, itemsize * matrices + 4 * norms)
+    model = load_model("random:tiny", dtype=dtype, context=16)
+    assert (model.parameters, model.weight_bytes) == weight_bytes(TINY, dtype)
+    assert sum(leaf.nbytes for leaf in jax.tree.leaves(model.serving.weights)) == model.weight_bytes
+    pool = model.empty_pool(3, 8, dtype)
+    assert pool_bytes(TINY, 3, 8, dtype) == sum(a.nbytes for a in jax.tree.leaves(pool)) == 3 * 8 * 2 * 2 * 2 * 16 * itemsize
+
+
+def test_published_models():
+    """8.03 and 70.6 billion parameters, as their cards say; nothing is allocated to find out."""
+    assert weight_bytes(PRESETS["llama-3-8b"], "bfloat16")[0] == 8_030_261_248
+    assert weight_bytes(PRESETS["llama-3-70b"], "bfloat16")[0] == 70_553_706_496
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_workspace_is_an_estimate_from_above(dtype: str):
+    """XLA's own temp bytes, which do not grow with the number of layers, stay below it, and are not a tenth of it."""
+    config = PRESETS["smollm2-135m"].first_layer()
+    graph, state = random_weights(config, jnp.dtype(dtype), 0)
+    pool = PagedKV.zeros(config, 64 * 4, 16, dtype)
+    buckets = [Bucket(((64, 1),), 16), Bucket(((1, 256),), 16)]
+    decode, prefill = compile_programs(Step(graph, config), serving(config, state, 256), pool, buckets)
+    for rows, chunk, temp in ((64, 0, decode.totals.temp_bytes or 0), (1, 256, prefill.totals.temp_bytes or 0)):
+        estimate = workspace_bytes(config, rows, chunk)
+        assert estimate / 10 < temp < estimate
+
+
+def test_check_memory_names_every_number(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(memory, "weight_bytes", lambda config, dtype: (0, 5_000_000_000))
+    monkeypatch.setattr(memory, "available_bytes", lambda: 8_000_000_000)
+    check_memory(TINY, "float32", 2_000_000_000, 1_000_000_000)  # exactly what there is
+    with pytest.raises(UserError) as caught:
+        check_memory(TINY, "float32", 2_500_000_000, 1_000_000_000)
+    line = str(caught.value)
+    assert "needs about 8.5 GB of memory (5.0 GB weights in float32, 2.5 GB KV pool, 1.0 GB workspace), but 8.0 GB are" in line
+    assert "lower --batch or --max-new-tokens" in line and "--dtype bfloat16" in line and "\n" not in line
+    with pytest.raises(UserError) as caught:
+        check_memory(TINY, "bfloat16", 2_500_000_000, 1_000_000_000)
+    assert "--dtype" not in str(caught.value)  # it is that already
+
+
+def test_what_the_machine_has_left(tmp_path: Path):
+    file = tmp_path / "meminfo"
+    file.write_text("MemTotal:       16000 kB\nMemFree:         1000 kB\nMemAvailable:    4000 kB\n")
+    assert memory._free_memory(file) == 4000 * 1024
+    assert memory._free_memory(tmp_path / "none") == memory_bytes()
+
+
+def test_a_containers_limit_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    assert memory._free_in_container(tmp_path) == []
+    for name, content in (("max", "1000\n"), ("current", "700\n"), ("stat", "anon 400\ninactive_file 200\nactive_file 100\n")):
+        (tmp_path / f"memory.{name}").write_text(content)
+    assert memory._free_in_container(tmp_path) == [500]
+    (tmp_path / "memory.max").write_text("max\n")
+    assert memory._free_in_container(tmp_path) == []
+    monkeypatch.setattr(memory, "_free_memory", lambda: 900)
+    assert available_bytes() <= 900
+    monkeypatch.setattr(memory, "_free_in_container", lambda: [500])
+    assert available_bytes() == 500
+
+
+@pytest.mark.parametrize(
+    ("stats", "expected"), [({"bytes_limit": 100, "bytes_in_use": 30}, 70), ({"bytes_limit": 100}, 100), (None, 77), ({}, 77)]
+)
+def test_a_devices_own_memory_counts(monkeypatch: pytest.MonkeyPatch, stats: Any, expected: int):
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr(jax, "devices", lambda: [SimpleNamespace(memory_stats=lambda: stats)])
+    monkeypatch.setattr(memory, "_free_memory", lambda: 77)
+    monkeypatch.setattr(memory, "_free_in_container", list)
+    assert available_bytes() == expected
+
+
+def test_a_pool_of_wider_heads_is_larger():
+    wide = dataclasses.replace(TINY, head_dim=32)
+    assert pool_bytes(wide, 3, 8, "float32") == 2 * pool_bytes(TINY, 3, 8, "float32")
+    assert sum(a.nbytes for a in jax.tree.leaves(PagedKV.zeros(wide, 3, 8, jnp.float32))) == pool_bytes(wide, 3, 8, "float32")

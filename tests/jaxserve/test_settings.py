@@ -1,0 +1,47 @@
+"""Options that no model could serve are refused at once, with one line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jaxserve.settings import Settings, batch_sizes
+from models.errors import UserError
+
+
+def test_batch_sizes():
+    assert batch_sizes("64") == (64,) and batch_sizes("1,8, 64") == (1, 8, 64)
+    assert Settings("m", batches=(1, 64, 8)).rows == 64
+    for text in ("", "1,", "a", "1.5", "1;2"):
+        with pytest.raises(UserError, match=r"--batch is .*; give a number of rows or several, such as 1,8,64"):
+            batch_sizes(text)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"batches": (8, 0)}, "--batch is 0; it must be at least 1"),
+        ({"batches": (-3,)}, "--batch is -3; it must be at least 1"),
+        ({"batches": ()}, "--batch is empty"),
+        ({"max_new_tokens": 0}, "--max-new-tokens is 0; it must be at least 1"),
+        ({"context": 0}, "--context is 0; it must be at least 1"),
+        ({"page_size": 0}, "--page-size is 0; it must be at least 1"),
+        ({"page_size": -1}, "--page-size is -1"),
+        ({"dtype": "int3"}, "--dtype 'int3' is not supported; give auto, float32 or bfloat16"),
+        ({"kv_dtype": "auto"}, "--kv-dtype 'auto' is not supported; give float32 or bfloat16"),
+    ],
+)
+def test_refused(change: dict[str, Any], message: str):
+    with pytest.raises(UserError, match=message) as caught:
+        Settings("m", **change)
+    assert "\n" not in str(caught.value)
+
+
+def test_compile_cache_must_be_a_folder(tmp_path: Path):
+    Settings("m", compile_cache=tmp_path)
+    Settings("m", compile_cache=tmp_path / "new")
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="file is not a folder; give one, or a name that is not taken"):
+        Settings("m", compile_cache=tmp_path / "file")

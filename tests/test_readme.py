@@ -1,0 +1,64 @@
+"""The README's examples do what it says, taken from its text as they stand there."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from models.checkpoint.sources import open_checkpoint
+from models.errors import UserError
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+COMMANDS = re.findall(r"^\$ python (-m .*)$", README, re.MULTILINE)
+PROGRAMS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+
+
+def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    return subprocess.run([sys.executable, *arguments], cwd=cwd, env=environment, capture_output=True, text=True, timeout=900)
+
+
+def cases() -> list:
+    """Commands on the real weights are slow."""
+    return [pytest.param(c, marks=() if "random:tiny" in c else pytest.mark.slow) for c in COMMANDS]
+
+
+def test_there_are_examples():
+    assert len(COMMANDS) >= 3 and PROGRAMS
+
+
+@pytest.mark.parametrize("command", cases())
+def test_command(command: str, tmp_path: Path):
+    if "random:" not in command:
+        try:
+            open_checkpoint("smollm2")
+        except UserError as error:
+            pytest.skip(str(error))
+    (tmp_path / "prompts.txt").write_text("Say hello.\nName a colour.\n", encoding="utf-8")
+    done = run(*command.split(), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "decode" in done.stdout and "error" not in done.stderr
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_program(program: str, tmp_path: Path):
+    done = run("-c", program, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "decode 2" in done.stdout
+
+
+def test_make_targets_that_it_names_exist():
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for target in set(re.findall(r"make ([a-z-]+)(?=[`\s])", README)) - {"and"}:
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+
+
+def test_paths_that_it_names_exist():
+    for name in re.findall(r"`((?:models|costmodel|jaxserve|scripts|docs)/[\w/.-]*)`", README):
+        assert (ROOT / name).exists(), name
