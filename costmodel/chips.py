@@ -78,6 +78,19 @@ CHIPS: Mapping[str, Chip] = {
 }
 
 
+# What JAX calls a device (`Device.device_kind`) whose data sheet is held. Variants with other memory (PCIe, 40 GB) are left out.
+DEVICES: Mapping[str, str] = {
+    "NVIDIA A100-SXM4-80GB": "a100-sxm-80gb",
+    "NVIDIA H100 80GB HBM3": "h100-sxm",
+    "NVIDIA H200": "h200",
+}
+
+
+def chip_of_device(kind: str) -> Chip | None:
+    """The chip of a JAX device kind, or None: a share of a roof that is another chip's would be worse than none."""
+    return CHIPS[DEVICES[kind]] if kind in DEVICES else None
+
+
 def find_chip(name: str) -> Chip:
     """The chip called `name`, in any case and with spaces or underscores for hyphens.
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import sys
+import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +19,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from models.errors import UserError
 
 
+INTERRUPTED = "interrupted; nothing was kept"
+
+
 def run(command: click.Command, arguments: list[str] | None = None) -> None:
     """Run a command and leave the process: 0 done, 2 bad input or interrupted, 1 a fault of ours. One line, no traceback.
 
     Args:
-      command: what to run. What it imports when it is called (and not before) may be interrupted in good order too.
+      command: what to run. What it imports when it is called, within `importing`, may be interrupted in good order too.
       arguments: those of the process by default.
 
     Set JAXSERVE_TRACEBACK=1 to see where an error came from.
@@ -40,6 +46,27 @@ def run(command: click.Command, arguments: list[str] | None = None) -> None:
     os._exit(code)  # compilations that still run in threads cannot be cancelled, and must not keep the user waiting
 
 
+@contextlib.contextmanager
+def importing() -> Iterator[None]:
+    """While large modules are imported, Ctrl-C ends the process then and there.
+
+    A KeyboardInterrupt would be raised within the initialisation of an extension, which aborts the process when an exception passes.
+    """
+
+    def leave(*_: object) -> None:
+        os.write(2, f"error: {INTERRUPTED}\n".encode())
+        os._exit(2)
+
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        yield
+        return
+    before = signal.signal(signal.SIGINT, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def _verdict(error: BaseException) -> tuple[int, str]:
     """(exit code, line without the word error; empty for an end in good order)."""
     if isinstance(error, click.exceptions.Exit):  # after --help
@@ -50,7 +77,7 @@ def _verdict(error: BaseException) -> tuple[int, str]:
     if isinstance(error, UserError):
         return 2, _line(str(error))
     if isinstance(error, (KeyboardInterrupt, click.exceptions.Abort)):
-        return 2, "interrupted; nothing was kept"
+        return 2, INTERRUPTED
     if isinstance(error, BrokenPipeError):  # the reader of a pipe, such as head, has seen enough
         return 0, ""
     if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
@@ -74,7 +101,9 @@ class Bars:
 
     def __init__(self) -> None:
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        self.progress = Progress(*columns, console=Console(stderr=True), transient=True)
+        console = Console(stderr=True)
+        # Switched off, and not only transient: rich ends with an empty line where there is no terminal.
+        self.progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
     def __enter__(self) -> Bars:
         self.progress.__enter__()

@@ -54,7 +54,8 @@ def main(show: int, as_json: bool, **options: Any) -> None:
     if show < 0:
         raise UserError(f"--show is {show}; it must be at least 0")
 
-    from jaxserve.job import run  # see above
+    with cli.importing():
+        from jaxserve.job import run  # see above
 
     with cli.Bars() as bars:
         outcome = run(settings, bars.bar)

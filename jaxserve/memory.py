@@ -30,10 +30,11 @@ def weight_bytes(config: ModelConfig, dtype: str) -> tuple[int, int]:
 def workspace_bytes(config: ModelConfig, rows: int, chunk: int) -> int:
     """Bytes that the largest step needs beside its arguments, an estimate from above.
 
-    The logits of `rows` rows are held seven times where tokens are drawn (scaled, filtered, with noise, ...); a prefill of `chunk`
-    tokens holds the widest activations of a layer, for which one row of the vocabulary a token is more than enough.
+    The logits of `rows` rows are held seven times where tokens are drawn (scaled, filtered, with noise, ...). A prefill of `chunk`
+    tokens holds the widest activations of one layer and a residual of each, with one row of the vocabulary a token to spare.
     """
-    return 4 * (7 * rows * config.vocab_size + chunk * (config.vocab_size + 3 * config.ffn))
+    activations = config.vocab_size + 3 * config.ffn + config.layers * config.hidden
+    return 4 * (7 * rows * config.vocab_size + chunk * activations)
 
 
 def available_bytes() -> int:

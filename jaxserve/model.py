@@ -37,6 +37,7 @@ class Model:
       dtype: of the matrices; norms, biases and activations are float32.
       parameters: number of weights, all of them.
       weight_bytes: what they take in memory.
+      device: where all of it lives, where that is not JAX's default.
     """
 
     name: str
@@ -48,11 +49,13 @@ class Model:
     dtype: str
     parameters: int
     weight_bytes: int
+    device: jax.Device | None = None
 
     def empty_pool(self, pages: int, page: int, dtype: str) -> PagedKV:
         """A pool of `pages` pages of `page` tokens, stored in `dtype`."""
         compute = "float32" if jax.default_backend() == "cpu" or dtype == "float32" else "bfloat16"
-        return PagedKV.zeros(self.config, pages, page, dtype, compute=compute, stacked=self.step.stacked)
+        pool = PagedKV.zeros(self.config, pages, page, dtype, compute=compute, stacked=self.step.stacked)
+        return pool if self.device is None else jax.device_put(pool, self.device)
 
 
 def choose_dtype(asked: str, rows: int) -> tuple[str, str]:
@@ -75,6 +78,7 @@ def load_model(
     layers: str = "auto",
     progress: Callable[[int], None] = lambda bytes: None,
     checkpoint: Checkpoint | RandomCheckpoint | None = None,
+    device: jax.Device | None = None,
 ) -> Model:
     """Read or draw the weights.
 
@@ -85,6 +89,7 @@ def load_model(
       layers: "unrolled", "scanned", or "auto": scanned on a TPU, unrolled elsewhere.
       progress: called with the bytes of each weight that is ready.
       checkpoint: what `name` stands for, where it is open already.
+      device: where the weights are to live, and so where every step of this model runs; JAX's default device if None.
     """
     checkpoint = checkpoint or open_checkpoint(name)
     config = checkpoint.config
@@ -92,7 +97,7 @@ def load_model(
         raise UserError(f"--context is {context}; {name} takes 1 to {config.max_positions} tokens")
 
     def put(weight: jax.Array) -> jax.Array:
-        array = jnp.asarray(weight)
+        array = jnp.asarray(weight) if device is None else jax.device_put(weight, device)
         progress(array.nbytes)
         return array
 
@@ -105,5 +110,8 @@ def load_model(
         flat = dict(nnx.to_flat_state(state))
         del state  # so that `flat` is the only holder of the weights that are being stacked
         graph, state = stack_layers(config, flat)
+    arrays = serving(config, state, context)
+    if device is not None:
+        arrays = jax.device_put(arrays, device)
     step = Step(graph, config, stacked=stacked)
-    return Model(name, config, checkpoint.tokenizer(), step, serving(config, state, context), context, dtype, parameters, size)
+    return Model(name, config, checkpoint.tokenizer(), step, arrays, context, dtype, parameters, size, device)

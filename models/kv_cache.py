@@ -19,7 +19,14 @@ from models.attention import Fetch, Rule, blockwise, reference
 from models.config import ModelConfig
 from models.segment import Segment
 
-BLOCK = 32  # tokens of one step of the blockwise loop (rounded up to whole pages): small enough that a block of 64 rows stays in cache
+
+def block_tokens(segment: Segment) -> int:
+    """Tokens of one step of the blockwise loop, before rounding up to whole pages.
+
+    A block of all rows should stay in cache, each step of the loop costs a dozen small kernels however little they do, and what a
+    block holds past the longest row is wasted: 32 at 64 rows, 64 at fewer, 256 for a prefill chunk.
+    """
+    return min(max(2048 // segment.rows, 32), 64 if segment.query == 1 else 256)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,7 +165,7 @@ class PagedKV(_Pools):
     def _blocks(self, layer: int | jax.Array, segment: Segment) -> tuple[Fetch, int]:
         i, first = self._pool(layer)
         width = segment.table.shape[1]
-        pages = width if self.attention == "gather" else -(-BLOCK // self.unit)
+        pages = width if self.attention == "gather" else -(-block_tokens(segment) // self.unit)
         table = jnp.pad(segment.table, ((0, 0), (0, -width % pages)))  # any page will do: what lies there is masked
 
         def fetch(block: jax.Array, seen: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -184,7 +191,7 @@ class ContiguousKV(_Pools):
 
     def _blocks(self, layer: int | jax.Array, segment: Segment) -> tuple[Fetch, int]:
         i, first = self._pool(layer)
-        size = self.unit if self.attention == "gather" else min(BLOCK, self.unit)
+        size = self.unit if self.attention == "gather" else min(block_tokens(segment), self.unit)
         slots = segment.table[:, 0] + first
 
         def fetch(block: jax.Array, seen: jax.Array) -> tuple[jax.Array, jax.Array]:

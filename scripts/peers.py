@@ -45,17 +45,21 @@ class Engine(Protocol):
 
 
 class Ours:
-    """`loop`: through the whole decode loop, as the main job does, or the compiled step alone with its inputs laid out already."""
+    """Batches of rows of up to `context` tokens, and single ones of up to `longest`.
+
+    `loop`: through the whole decode loop, as the main job does, or the compiled step alone with its inputs laid out already.
+    """
 
     name = "jaxserve"
 
-    def __init__(self, dtype: str, kv_dtype: str, batches: tuple[int, ...], context: int):
+    def __init__(self, dtype: str, kv_dtype: str, batches: tuple[int, ...], context: int, longest: int):
         self.dtype, self.kv_dtype, self.loop = f"{dtype}, KV {kv_dtype}", kv_dtype, False
-        self.model = load_model("smollm2", dtype=dtype, context=context)
-        self.ladder = Ladder(batches, (-(-context // PAGE),), CHUNK, PAGE)
+        self.model = load_model("smollm2", dtype=dtype, context=longest)
+        self.ladder = Ladder(batches, (-(-longest // PAGE),), CHUNK, PAGE)
         self.long = dataclasses.replace(self.ladder, chunk=LONG)
-        self.pages = max(batches) * self.ladder.widths[0]
+        self.pages = max(max(batches) * -(-context // PAGE), self.ladder.widths[0])
         pool = self.model.empty_pool(self.pages, PAGE, kv_dtype)
+        self.run: Any = None
         self.programs: Programs = compile_programs(
             self.model.step, self.model.serving, pool, self.ladder.buckets() + self.long.buckets()
         )
@@ -67,6 +71,7 @@ class Ours:
         return other
 
     def _prefill(self, prompts: np.ndarray, steps: int, ladder: Ladder) -> None:
+        self.run = None  # its pool goes before the next one comes
         pool = self.model.empty_pool(self.pages, PAGE, self.kv_dtype)
         greedy = [SamplingParams()] * len(prompts)
         rows = make_rows(prompts.tolist(), steps + 1, greedy, (), context=self.model.context, page=PAGE)

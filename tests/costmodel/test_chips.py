@@ -2,7 +2,7 @@
 
 import pytest
 
-from costmodel.chips import CHIPS, find_chip, measured_chip
+from costmodel.chips import CHIPS, DEVICES, chip_of_device, find_chip, measured_chip
 from models.errors import UserError
 
 
@@ -54,3 +54,11 @@ def test_measured_host():
     assert (chip.source, chip.peak(4), chip.peak(2), round(chip.ridge, 2)) == ("measured", 205e9, 377e9, 11.78)
     with pytest.raises(UserError, match="measured chip host: bandwidth is 0"):
         measured_chip("host", memory=1, bandwidth=0, peak_16bit=1, peak_32bit=1)
+
+
+def test_devices_by_the_name_that_jax_gives_them():
+    """Only exact names: an H100 PCIe has 2.0 TB/s, not the 3.35 of the SXM module."""
+    assert chip_of_device("NVIDIA H200") is CHIPS["h200"]
+    assert all(chip_of_device(kind) is CHIPS[name] for kind, name in DEVICES.items())
+    for other in ("NVIDIA H100 PCIe", "NVIDIA A100-SXM4-40GB", "cpu", ""):
+        assert chip_of_device(other) is None

@@ -99,7 +99,7 @@ class Driver:
             assert len(part) == count[i], "a row is asked for more tokens than its sequence has"
             tokens[i, : count[i]] = part
         sampling = RowSampling.of([GREEDY if s is None else s.sampling for s in segment.rows])
-        return Work(Segment(tokens, start, count, table), sampling)  # type: ignore[arg-type]
+        return Work(Segment(tokens, start, count, table), sampling)
 
     def step(self, *segments: Rows) -> list[list[tuple[np.ndarray, np.ndarray]]]:
         """Run one step.

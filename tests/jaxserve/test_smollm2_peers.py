@@ -26,7 +26,7 @@ def differences(logits: np.ndarray, prompt: tuple[int, ...], answer: tuple[int, 
     at = np.arange(len(prompt) - 1, len(prompt) + len(answer) - 1)
     theirs, chosen = logits[at].argmax(axis=1), logits[at, list(answer)]
     gaps = logits[at].max(axis=1) - chosen
-    return [(i, answer[i], int(theirs[i]), float(gaps[i])) for i in np.flatnonzero(theirs != answer)]
+    return [(i, answer[i], int(theirs[i]), float(gaps[i])) for i in range(len(answer)) if theirs[i] != answer[i]]
 
 
 def llama_in_transformers() -> Any:

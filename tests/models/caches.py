@@ -28,7 +28,12 @@ LONGEST = 160  # tokens of a history are padded to this, so that tests share pro
 
 
 def config(heads: int = 4, kv_heads: int = 2, head_dim: int = 8, layers: int = 2) -> ModelConfig:
-    shape = {"num_attention_heads": heads, "num_key_value_heads": kv_heads, "head_dim": head_dim, "num_hidden_layers": layers}
+    shape: dict[str, Any] = {
+        "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads,
+        "head_dim": head_dim,
+        "num_hidden_layers": layers,
+    }
     return from_hf(checkpoints.hf_config(**shape))
 
 
@@ -72,7 +77,7 @@ class Batch:
 
     def segment(self, first: Sequence[int], counts: Sequence[int], query: int) -> Segment:
         tokens = np.zeros((len(self.k), query), np.int32)
-        return Segment(tokens, np.array(first, np.int32), np.array(counts, np.int32), self.table)  # type: ignore[arg-type]
+        return Segment(tokens, np.array(first, np.int32), np.array(counts, np.int32), self.table)
 
     def last(self) -> Segment:
         """The segment of the last tokens of each row, which attend."""
@@ -110,8 +115,8 @@ class Batch:
         out = []
         for q, k, v, count in zip(self.q, self.k, self.v, self.counts, strict=True):
             at = np.arange(q.shape[1])[q.shape[1] - count :]
-            wide = [a.astype(np.float64) for a in (q[:, at], k.astype(stored), v.astype(stored))]
-            out.append(oracle.attention(*wide, at, scale=rule.scale, window=rule.window, softcap=rule.softcap))
+            k, v = k.astype(stored).astype(np.float64), v.astype(stored).astype(np.float64)
+            out.append(oracle.attention(q[:, at], k, v, at, scale=rule.scale, window=rule.window, softcap=rule.softcap))
         return out
 
 

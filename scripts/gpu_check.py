@@ -1,0 +1,248 @@
+"""One command for a machine with a GPU: do its tokens agree with f32 on the CPU, and how near does a decode step come to its bandwidth?
+
+The sweep times decode steps of a model with random weights whose rows all hold `--context` tokens. Nothing is prefilled: the time of a
+step does not depend on what lies in the cache. Programs compile in threads, the largest first, while the tokens are compared.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Any
+
+import click
+import jax
+import jax.numpy as jnp
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from costmodel.chips import Chip, chip_of_device
+from costmodel.clock import Clock
+from costmodel.host import cores, host_key, today
+from costmodel.measure import Ceilings, ceilings
+from costmodel.nominal import nominal_step
+from jaxserve import cli
+from jaxserve.agreement import Agreement, compare_with_f32
+from jaxserve.ladder import Bucket
+from jaxserve.layers import KV
+from jaxserve.memory import available_bytes, check_memory, pool_bytes, workspace_bytes
+from jaxserve.model import Model, load_model
+from jaxserve.programs import Program, blank, compile_programs
+from jaxserve.settings import batch_sizes
+from models.checkpoint.sources import open_checkpoint
+from models.errors import UserError
+
+PAGE, WARM_UP = 16, 3
+RESERVE = 15.0  # seconds kept for measuring and printing when compilation takes too long
+COLUMNS = (  # of the table: title, field of a point, unit, digits
+    ("batch", "batch", 1, 0),
+    ("compile s", "compile_seconds", 1, 1),
+    ("ms/step", "step_ms", 1, 2),
+    ("P95", "step_ms_p95", 1, 2),
+    ("tokens/s", "tokens_per_second", 1, 0),
+    ("nominal GB", "nominal_bytes", 1e9, 2),
+    ("GB/s", "bytes_per_second", 1e9, 0),
+    ("% of sheet", "of_data_sheet", 0.01, 1),
+    ("% of measured", "of_measured", 0.01, 1),
+    ("XLA GFLOP", "xla_flops", 1e9, 1),
+    ("XLA GB", "xla_bytes", 1e9, 2),
+    ("loops", "xla_loops", 1, 0),
+    ("temp MB", "xla_temp_bytes", 1e6, 0),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Point:
+    """One batch size. Bytes are nominal: each weight once and each row's KV once. `skipped` says why there are no numbers."""
+
+    batch: int
+    skipped: str | None = None
+    compile_seconds: float | None = None
+    step_ms: float | None = None  # median
+    step_ms_p95: float | None = None
+    tokens_per_second: float | None = None
+    nominal_bytes: float | None = None
+    bytes_per_second: float | None = None
+    of_data_sheet: float | None = None  # None for a chip that the table does not know
+    of_measured: float | None = None
+    xla_flops: float | None = None  # None where XLA does not say
+    xla_bytes: float | None = None
+    xla_temp_bytes: int | None = None
+    xla_loops: int | None = None
+
+
+class Sweep:
+    """Decode programs of one model at several batch sizes over one pool, compiled in the background."""
+
+    def __init__(self, model: Model, batches: tuple[int, ...], context: int):
+        self.model, self.context, self.width = model, context, -(-context // PAGE)
+        self.fits = tuple(batch for batch in batches if self._bytes(batch) <= available_bytes())
+        self.left_out = {batch: self._bytes(batch) for batch in batches if batch not in self.fits}
+        self.pool: KV = model.empty_pool(max(self.fits, default=1) * self.width, PAGE, model.dtype)
+        threads = ThreadPoolExecutor(cores())
+        self.building: dict[int, Future[Program]] = {
+            batch: threads.submit(self._compile, batch) for batch in sorted(self.fits, reverse=True)
+        }
+
+    def _bytes(self, batch: int) -> int:
+        config, dtype = self.model.config, self.model.dtype
+        return pool_bytes(config, batch * self.width, PAGE, dtype) + workspace_bytes(config, batch, 0)
+
+    def _compile(self, batch: int) -> Program:
+        bucket = Bucket(((batch, 1),), self.width)
+        return compile_programs(self.model.step, self.model.serving, self.pool, [bucket], threads=1)[bucket]
+
+    def wait(self, seconds: float) -> None:
+        """Until all programs are compiled, at most so long; what is not done by then is skipped."""
+        wait(self.building.values(), timeout=max(seconds, 0))
+        for future in self.building.values():
+            future.cancel()
+
+    def measure(self, batch: int, steps: int, limits: Ceilings, chip: Chip | None) -> Point:
+        """Time `steps` steps in which every row holds `context` tokens."""
+        if batch in self.left_out:
+            return Point(
+                batch,
+                f"needs {self.left_out[batch] / 1e9:.1f} GB beside the weights; {available_bytes() / 1e9:.1f} GB are free",
+            )
+        if self.building[batch].cancelled() or not self.building[batch].done():
+            return Point(batch, "not compiled within the time limit")
+        program, clock = self.building[batch].result(), Clock()
+        work = blank(program.bucket, self.pool.units)
+        segment = work[0].segment
+        segment.count[:], segment.start[:] = 1, self.context - 1
+        segment.table[:] = np.arange(batch * self.width).reshape(batch, self.width)
+        for i in range(WARM_UP + steps):
+            if i == WARM_UP:
+                clock = Clock()
+            with clock.lap():
+                self.pool, (output,) = program(self.pool, work)
+                tokens = np.asarray(output.tokens)
+            segment.tokens[:] = tokens
+        itemsize = jnp.dtype(self.model.dtype).itemsize
+        per_token = self.model.config.kv_bytes_per_token(itemsize)
+        each = self.model.weight_bytes / self.model.parameters
+        nominal = nominal_step(self.model.parameters, each, per_token, batch, self.context)
+        timings, totals = clock.timings, program.totals
+        rate = nominal.bytes / timings.median
+        return Point(
+            batch, None, program.seconds, timings.median * 1e3, timings.p95 * 1e3, batch / timings.median, nominal.bytes, rate,
+            rate / chip.bandwidth if chip else None, rate / limits.read_bandwidth,
+            totals.flops, totals.bytes_accessed, totals.temp_bytes, program.loops,
+        )  # fmt: skip
+
+
+def default_check_model() -> str:
+    """Real weights where they are installed."""
+    try:
+        open_checkpoint("smollm2")
+    except UserError:
+        return "random:smollm2-135m"
+    return "smollm2"
+
+
+@click.command(epilog="Example: python -m scripts.gpu_check --json > gpu.json")
+@click.option("--model", default="random:llama-3-8b", show_default=True, help="Swept; random:PRESET needs no download.")
+@click.option("--batches", default="1,2,4,8,16,32,64,128,256", show_default=True, help="Rows, separated by commas.")
+@click.option("--context", default=1024, show_default=True, help="Tokens in the cache of every row.")
+@click.option("--steps", default=20, show_default=True, help="Timed steps of each batch size.")
+@click.option("--dtype", type=click.Choice(["bfloat16", "float32"]), default="bfloat16", show_default=True)
+@click.option(
+    "--check-model",
+    help="Whose tokens are compared with f32 on the CPU. Default: smollm2, or its shape where it is not installed.",
+)
+@click.option("--check-rows", default=64, show_default=True, help="Prompts of the comparison, up to 64; 0 leaves it out.")
+@click.option("--check-tokens", default=64, show_default=True, help="Tokens that each of them is continued by.")
+@click.option("--limit-s", default=300.0, show_default=True, help="Seconds after which what is left is skipped.")
+@click.option("--allow-cpu", is_flag=True, help="Go through all of it on a CPU.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+def main(model: str, batches: str, context: int, steps: int, dtype: str, check_model: str | None, check_rows: int, check_tokens: int,
+         limit_s: float, allow_cpu: bool, as_json: bool) -> None:  # fmt: skip
+    """Check a GPU: tokens against f32 on the CPU, and the bandwidth that decode steps achieve. Exits with 1 where tokens disagree."""
+    end = time.monotonic() + limit_s
+    sizes = batch_sizes(batches)
+    lowest = {"--batches": min(sizes), "--context": context, "--steps": steps, "--check-tokens": check_tokens}
+    for name, value in lowest.items():
+        if value < 1:
+            raise UserError(f"{name} is {value}; it must be at least 1")
+    device = jax.devices()[0]
+    if device.platform != "gpu" and not allow_cpu:
+        raise UserError(
+            f"no GPU: JAX sees {device.platform} only; install jaxserve[cuda] on a machine with one, or pass --allow-cpu"
+        )
+    chip = chip_of_device(device.device_kind)
+    checkpoint = open_checkpoint(model)
+    config, smallest = checkpoint.config, min(sizes)
+    pool = pool_bytes(config, smallest * -(-context // PAGE), PAGE, dtype)
+    check_memory(config, dtype, pool, workspace_bytes(config, smallest, 0))
+    check_model, compared = check_model or default_check_model(), None
+    with cli.Bars() as bars:
+        measured = bars.bar("measuring ceilings", 1)
+        limits = ceilings()
+        measured(1)
+        served = load_model(model, dtype=dtype, context=context, checkpoint=checkpoint)
+        sweep = Sweep(served, sizes, context)
+        if check_rows > 0:
+            comparing = bars.bar(f"comparing {check_model} with f32 on the CPU", 1)
+            compared = compare_with_f32(check_model, check_rows, check_tokens, dtype)
+            comparing(1)
+        sweep.wait(end - time.monotonic() - RESERVE)
+        points, advance = [], bars.bar("timing batch sizes", len(sizes))
+        for size in sizes:
+            late = time.monotonic() > end - RESERVE / 3
+            points.append(Point(size, "the time limit was reached") if late else sweep.measure(size, steps, limits, chip))
+            advance(1)
+    facts = {"date": today(), "machine": host_key(), "device_kind": device.device_kind, "data_sheet": chip.name if chip else None,
+             "model": model, "dtype": dtype, "context": context, "page_size": PAGE, "steps": steps,
+             "check_model": check_model if compared else None}  # fmt: skip
+    if as_json:
+        agreed = dataclasses.asdict(compared) | {"holds": compared.holds} if compared else None
+        print(json.dumps({**facts, "agreement": agreed, "measured_ceilings": dataclasses.asdict(limits),
+                          "sweep": [dataclasses.asdict(point) for point in points]}, indent=1))  # fmt: skip
+    else:
+        show(facts, compared, limits, chip, points)
+    if compared and not compared.holds and not check_model.startswith("random:"):
+        raise RuntimeError(f"{dtype} on {device.platform} and f32 on the CPU disagree: {compared}")
+
+
+def show(facts: dict[str, Any], compared: Agreement | None, limits: Ceilings, chip: Chip | None, points: list[Point]) -> None:
+    """For people."""
+    console = Console(width=None if Console().is_terminal else 150, highlight=False)
+    console.print(f"{facts['device_kind']} ({facts['machine']}), {facts['date']}")
+    if compared:
+        random = facts["check_model"].startswith("random:")
+        judged = "random weights: not judged" if random else "holds" if compared.holds else "FAILS"
+        console.print(
+            f"{facts['check_model']} in {facts['dtype']} against f32 on the CPU: {compared.greedy_same} of {compared.greedy_tokens} "
+            f"greedy tokens alike up to each prompt's first difference; teacher-forced at {compared.positions} positions: same top "
+            f"token at {compared.same_top:.2%}, mean KL {compared.mean_kl:.2e} ({judged})"
+        )
+    sheet = f"{chip.name}: {chip.bandwidth / 1e12:.2f} TB/s" if chip else "no data sheet for this chip"
+    title = (
+        f"{facts['model']} in {facts['dtype']}, decode with {facts['context']} tokens in the cache of every row\n"
+        f"{sheet}; measured read {limits.read_bandwidth / 1e9:,.0f} GB/s ({limits.date})"
+    )
+    view = Table(title=title, title_justify="left", pad_edge=False)
+    for name, *_ in COLUMNS:
+        view.add_column(name, justify="right", no_wrap=True)
+    for p in points:
+        if not p.skipped:
+            view.add_row(*(_number(getattr(p, field), unit, digits) for _, field, unit, digits in COLUMNS))
+    console.print(view)
+    console.print(
+        "nominal: each weight and each row's KV read once; XLA counts the body of a loop once; unknown: XLA does not say"
+    )
+    for p in points:
+        if p.skipped:
+            console.print(f"batch {p.batch} skipped: {p.skipped}")
+
+
+def _number(value: float | None, unit: float, digits: int) -> str:
+    return "unknown" if value is None else f"{value / unit:,.{digits}f}"
+
+
+if __name__ == "__main__":
+    cli.run(main)
