@@ -18,7 +18,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from models.errors import UserError
 
-
 INTERRUPTED = "interrupted; nothing was kept"
 
 

@@ -113,6 +113,7 @@ def run(settings: Settings, bar: Bar) -> Outcome:
     stored = settings.kv_dtype or dtype
     if settings.compile_cache:
         jax.config.update("jax_compilation_cache_dir", str(settings.compile_cache))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)  # every program, however small
     measured = bar("measuring this machine, once", 1)
     limits = ceilings()
     measured(1)

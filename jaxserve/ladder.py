@@ -69,7 +69,8 @@ class Ladder:
     def buckets(self) -> list[Bucket]:
         """Every bucket, cheapest first."""
         shapes: list[Shape] = [((rows, 1),) for rows in self.batches]
-        return sorted(Bucket(shape, width) for shape in [*shapes, (self.chunk,)] for width in self.widths)
+        buckets = [Bucket(shape, width) for shape in [*shapes, (self.chunk,)] for width in self.widths]
+        return sorted(buckets, key=lambda bucket: (bucket.tokens, bucket))
 
     def decode(self, rows: int, tokens: int) -> Bucket:
         """The smallest decode bucket for `rows` rows whose longest holds `tokens` tokens after the step."""

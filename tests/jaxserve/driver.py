@@ -10,8 +10,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax import nnx
 
-from jaxserve.layers import KV
+from jaxserve.layers import KV, stack_layers
 from jaxserve.sampling import RowSampling, SamplingParams
 from jaxserve.step import Step, Work, serving
 from models.config import ModelConfig
@@ -55,6 +56,7 @@ class Driver:
       kind, dtype, options: of the cache, see `PagedKV.zeros`.
       fill: what the pool starts with; NaN unless a test wants to compare.
       shuffle: seed by which pages are dealt out; any deal must give the same numbers.
+      scanned: the layers are one scan over stacked weights and one pool, not unrolled.
     """
 
     def __init__(
@@ -70,17 +72,20 @@ class Driver:
         fill: float = float("nan"),
         shuffle: int = 0,
         every_token: bool = False,
+        scanned: bool = False,
         **options: Any,
     ):
         paged = kind is PagedKV
         self.width = -(-context // page) if paged else 1
         units = sequences * self.width + 1  # the last is nobody's: padding rows point at it
-        self.kv: KV = kind.zeros(config, units, page if paged else context, dtype, **options)
+        self.kv: KV = kind.zeros(config, units, page if paged else context, dtype, stacked=scanned, **options)
         self.kv = jax.tree.map(lambda a: jnp.full_like(a, _stored(fill, a.dtype)), self.kv)
         self.free = np.random.default_rng(shuffle).permutation(units - 1).tolist()
         self.nobody = units - 1
-        self.serving = serving(config, weights[1], context)
-        self._step = _jitted(Step(weights[0], config, every_token=every_token, with_logits=True))
+        graph, state = stack_layers(config, dict(nnx.to_flat_state(weights[1]))) if scanned else weights
+        self.serving = serving(config, state, context)
+        self.pure = Step(graph, config, every_token=every_token, with_logits=True, stacked=scanned)
+        self._step = _jitted(self.pure)
 
     def sequence(self, tokens: Many[int], sampling: SamplingParams = GREEDY) -> Sequence:
         pages = [self.free.pop() for _ in range(self.width)]

@@ -17,6 +17,7 @@ from jaxserve.outcome import Outcome
 from jaxserve.settings import Settings
 from models.checkpoint.load import load
 from models.checkpoint.sources import open_checkpoint
+from models.tokenizer import byte_tokenizer
 from tests import oracle
 from tests.jaxserve import commands
 
@@ -69,7 +70,7 @@ def test_a_sweep_as_json(tmp_path: Path):
     assert result["dtype"] == result["kv_dtype"] == "float32" and "made up" in result["measured_ceilings"].values()
     assert result["dtype_reason"].startswith("float32: 2.00 times the speed of bfloat16")
     assert result["context"] == len(PROMPTS[1]) + 4
-    assert [p["program"] for p in result["programs"]] == ["decode 1", "decode 2", "prefill 4x32", "decode 4"]
+    assert [p["program"] for p in result["programs"]] == ["decode 1", "decode 2", "decode 4", "prefill 4x32"]
     assert all(
         p["compile_seconds"] > 0 and p["xla"]["temp_bytes"] >= 0 and p["xla"]["alias_bytes"] > 0 for p in result["programs"]
     )
@@ -90,7 +91,8 @@ def test_a_sweep_as_json(tmp_path: Path):
 def test_text_output_and_tokens_of_a_checkpoint(kind: str, tmp_path: Path):
     model = commands.folder(tmp_path / "m") if kind == "folder" else commands.gguf(tmp_path / "m.gguf")
     (tmp_path / "p.txt").write_text("hello\n\nhello world\n")
-    options = ("--model", str(model), "--batch", "3", "--prompt-file", "p.txt", "--max-new-tokens", "4", "--dtype", "float32")
+    options = ("--model", str(model), "--batch", "3", "--prompt-file", "p.txt", "--max-new-tokens", "4", "--dtype", "float32",
+               "--compile-cache", "programs")  # fmt: skip
     shown = commands.run(MODULE, *options, "--show", "1", cache=tmp_path)
     assert (shown.returncode, shown.stderr) == (0, "")
     assert shown.stdout.count("prompt ") == shown.stdout.count("answer ") == 1 and "'hello'" in shown.stdout
@@ -103,7 +105,13 @@ def test_text_output_and_tokens_of_a_checkpoint(kind: str, tmp_path: Path):
         "batch 3: decode ",
     ):
         assert part in shown.stdout
-    result = strict(commands.run(MODULE, *options, "--json", cache=tmp_path).stdout)
+    kept = sorted(path.name for path in (tmp_path / "programs").glob("*-cache"))
+    assert len(kept) >= 4  # decode 1, 2 and 3, and prefill
+    again = commands.run(MODULE, *options, "--json", cache=tmp_path)
+    assert (again.returncode, again.stderr) == (0, "") and sorted(
+        p.name for p in (tmp_path / "programs").glob("*-cache")
+    ) == kept
+    result = strict(again.stdout)
     checkpoint = open_checkpoint(str(model))
     weights, tokenizer = load(checkpoint, jnp.float32), checkpoint.tokenizer()
     for text, completion in zip(("hello", "hello world", "hello"), result["runs"][0]["completions"], strict=True):
@@ -113,8 +121,9 @@ def test_text_output_and_tokens_of_a_checkpoint(kind: str, tmp_path: Path):
         assert completion["text"] == tokenizer.decode(completion["tokens"])
 
 
+@pytest.mark.slow
 def test_a_seed_decides_the_text(decode: Any):
-    """Twice the same in one sweep and in another process's place; other seeds give other texts; greedy ones need none."""
+    """Twice the same in one sweep and in another job; another seed gives another text."""
     first = decode(PROMPTS, batches=(2, 2), temperature=1.0, seed=3)
     assert outputs(first, 0) == outputs(first, 1)
     again, other = (outputs(decode(PROMPTS, batches=(2,), temperature=1.0, seed=seed)) for seed in (3, 4))
@@ -122,12 +131,15 @@ def test_a_seed_decides_the_text(decode: Any):
     assert [row.sampling.seed for row in first.runs[0].rows] == [3, 4]
 
 
+@pytest.mark.slow
 def test_the_pool_of_a_former_batch_does_not_show(decode: Any):
-    """A long row is followed by short ones in its pages, and by itself again."""
+    """A long row is followed by short ones in its pages, and by itself again; all of them by the dense oracle."""
     prompts = ("a longer prompt that takes many pages", "b", "short")
     sweep = decode(prompts, batches=(1, 3, 1))
-    assert outputs(sweep, 0) == outputs(sweep, 2) == outputs(sweep, 1)[:1]
-    assert outputs(decode(prompts[1:], batches=(2,))) == outputs(sweep, 1)[1:]
+    checkpoint = open_checkpoint("random:tiny")
+    weights = load(checkpoint, jnp.float32)
+    expected = [oracle.greedy(checkpoint.config, weights, list(text.encode()), 6) for text in prompts]
+    assert [outputs(sweep, i) for i in range(3)] == [expected[:1], expected, expected[:1]]
 
 
 def test_prompts_of_one_token(decode: Any):
@@ -144,9 +156,11 @@ def test_one_token_needs_no_decode_step(decode: Any):
     strict(json.dumps(outcome.to_json()))
 
 
-def test_reused_prompts_are_said(decode: Any):
-    assert "rows: up to 3, from 2 prompts, used in turn" in decode(PROMPTS[:2], batches=(3,), max_new_tokens=1).summary()
-    assert "rows: up to 2, from the first 2 prompts" in decode(PROMPTS, batches=(2,), max_new_tokens=1).summary()
+@pytest.mark.parametrize(("distinct", "said"), [(2, "from 2 prompts, used in turn"), (3, "from the first 3 prompts")])
+def test_reused_prompts_are_said(distinct: int, said: str):
+    names = ("model", "machine", "date", "dtype", "dtype_reason", "kv_dtype")
+    facts = {**dict.fromkeys(names, "x"), "rows": 3, "distinct_prompts": distinct}
+    assert f"rows: up to 3, {said}\n" in Outcome(facts, LIMITS, [], [], byte_tokenizer(512)).summary()
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ def test_buckets():
     assert mixed.tokens == 20 and mixed.name == "decode 4 + prefill 1x16"
     assert Bucket(((64, 1),), 5).name == "decode 64"
     names = [(bucket.name, bucket.width) for bucket in LADDER.buckets()]
-    shapes = ["decode 1", "decode 2", "prefill 2x8", "decode 8"]
+    shapes = ["decode 1", "decode 2", "decode 8", "prefill 2x8"]
     assert names == list(itertools.product(shapes, (2, 5)))
     assert LADDER.context == 20
 

@@ -49,7 +49,7 @@ def test_prefill_in_chunks_and_decode_equal_the_oracle(kind: str, chunk: int, kv
 
 @pytest.mark.parametrize(
     ("page", "options"),
-    [(1, {}), (4, {}), (4, {"shuffle": 5}), (4, {"attention": "gather"}), (4, {"stacked": True}), (16, {}), (64, {})],
+    [(1, {}), (4, {}), (4, {"shuffle": 5}), (4, {"attention": "gather"}), (4, {"scanned": True}), (16, {}), (64, {})],
     ids=str,
 )
 def test_page_sizes_and_caches(page: int, options: dict[str, Any]):

@@ -24,7 +24,7 @@ from tests.models import checkpoints
 
 KV = PagedKV | ContiguousKV
 NAN = float("nan")
-LONGEST = 160  # tokens of a history are padded to this, so that tests share programs: compiling is what costs here
+LONGEST = 320  # tokens of a history are padded to this, so that tests share programs: compiling is what costs here
 
 
 def config(heads: int = 4, kv_heads: int = 2, head_dim: int = 8, layers: int = 2) -> ModelConfig:

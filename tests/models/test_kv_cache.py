@@ -21,7 +21,7 @@ from tests.models.caches import KV, NAN, Batch
 
 DTYPES = ["float32", "bfloat16"]
 RULE = Rule(0.3, None, 50)
-LENGTHS = [1, 15, 16, 17, 100]
+LENGTHS = [1, 15, 16, 17, 300]
 
 
 def paged(page: int, units: int, dtype: str = "float32", fill: float = NAN, **options: Any) -> PagedKV:
@@ -91,11 +91,11 @@ def test_a_write_touches_its_own_tokens_only(kind: Any, dtype: str):
 
 @pytest.mark.parametrize(
     ("capacity", "query", "dtype"),
-    [(100, 1, "float32"), (64, 4, "float32"), (128, 1, "bfloat16"), (130, 4, "bfloat16"), (101, 4, "float32")],
+    [(100, 1, "float32"), (64, 4, "float32"), (128, 1, "bfloat16"), (130, 1, "bfloat16"), (300, 4, "float32")],
 )
 def test_contiguous_equals_paged(capacity: int, query: int, dtype: str):
     """Capacities that are less than, equal to and no multiple of a block."""
-    lengths = [min(n, capacity) for n in (1, 15, 64, 65, 101, capacity)]
+    lengths = [min(n, capacity) for n in (1, 15, 64, 65, 257, capacity)]
     table, units = caches.pages(lengths, 16)
     batch = Batch.random(caches.config(), lengths, query, table)
     slots = Batch(batch.q, batch.k, batch.v, batch.counts, query, np.array([[4], [2], [0], [6], [1], [5]], np.int32))
@@ -115,7 +115,7 @@ def test_one_pool_for_all_layers_equals_one_a_layer(kind: Any, attention: str, d
     """Also with a traced layer, as under scan."""
     table, units = caches.pages(LENGTHS, 16) if kind is PagedKV else (np.arange(5, dtype=np.int32)[:, None], 5)
     batch = Batch.random(caches.config(), LENGTHS, 2, table)
-    unit = 16 if kind is PagedKV else 110
+    unit = 16 if kind is PagedKV else 310
     results = []
     for stacked in (False, True):
         kv = caches.filled(kind.zeros(caches.config(), units, unit, dtype, stacked=stacked, attention=attention), NAN)
