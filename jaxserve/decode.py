@@ -40,6 +40,7 @@ class Batches(click.ParamType):
     "--dtype", default="auto", show_default=True, help=f"Of the weights: auto (the fastest here), {', '.join(DTYPES)}."
 )
 @click.option("--kv-dtype", help="Of the KV pool. Default: the weights'.")
+@click.option("--layers", default="auto", show_default=True, help="unrolled, scanned, or auto: scanned on a TPU.")
 @click.option("--page-size", type=int, default=16, show_default=True, help="Tokens of a KV page.")
 @click.option("--temperature", type=float, default=0.0, show_default=True, help="0 is greedy.")
 @click.option(

@@ -152,7 +152,9 @@ def _dtype(job: Job, pages: int) -> tuple[str, str]:
 def _load(job: Job, dtype: str, bar: Bar) -> Model:
     name, size = job.settings.model, weight_bytes(job.checkpoint.config, dtype)[1]
     progress = bar(f"loading {name}, bytes", size)
-    return load_model(name, dtype=dtype, context=job.context, progress=progress, checkpoint=job.checkpoint)
+    return load_model(
+        name, dtype=dtype, context=job.context, layers=job.settings.layers, progress=progress, checkpoint=job.checkpoint
+    )
 
 
 def _summary(batch: int, generation: Generation, first: int, model: Model, kv_dtype: str, limits: Ceilings) -> Run:

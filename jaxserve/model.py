@@ -12,7 +12,7 @@ from flax import nnx
 from costmodel.measure import default_dtype
 from jaxserve.layers import stack_layers
 from jaxserve.memory import weight_bytes
-from jaxserve.settings import DTYPES
+from jaxserve.settings import DTYPES, LAYERS
 from jaxserve.step import Serving, Step, serving
 from models.checkpoint.base import Checkpoint
 from models.checkpoint.load import load
@@ -24,7 +24,6 @@ from models.kv_cache import PagedKV
 from models.tokenizer import Tokenizer
 
 MEASURED_ROWS = 128  # a dtype is raced at no more rows: beyond, a step is bound by arithmetic and the answer stays
-LAYERS = ("auto", "unrolled", "scanned")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,6 +8,7 @@ from pathlib import Path
 from models.errors import UserError
 
 DTYPES = ("float32", "bfloat16")
+LAYERS = ("auto", "unrolled", "scanned")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,6 +26,7 @@ class Settings:
     context: int | None = None
     dtype: str = "auto"
     kv_dtype: str | None = None
+    layers: str = "auto"
     page_size: int = 16
     temperature: float = 0.0
     seed: int = 0
@@ -40,6 +42,8 @@ class Settings:
             raise UserError(f"--dtype {self.dtype!r} is not supported; give auto, {' or '.join(DTYPES)}")
         if self.kv_dtype not in (None, *DTYPES):
             raise UserError(f"--kv-dtype {self.kv_dtype!r} is not supported; give {' or '.join(DTYPES)}")
+        if self.layers not in LAYERS:
+            raise UserError(f"--layers {self.layers!r} is unknown; give {', '.join(LAYERS)}")
         if self.compile_cache is not None and self.compile_cache.exists() and not self.compile_cache.is_dir():
             raise UserError(f"--compile-cache {self.compile_cache} is not a folder; give one, or a name that is not taken")
 

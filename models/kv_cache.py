@@ -166,7 +166,10 @@ class PagedKV(_Pools):
         i, first = self._pool(layer)
         width = segment.table.shape[1]
         pages = width if self.attention == "gather" else -(-block_tokens(segment) // self.unit)
-        table = jnp.pad(segment.table, ((0, 0), (0, -width % pages)))  # any page will do: what lies there is masked
+        # Padded with any page: what lies there is masked. A table of one block gets a second one: were the block the whole table, XLA
+        # would take the read out of the loop, fuse it with the write before it and copy the pool for that (one row, 16 bits).
+        blocks = max(-(-width // pages), 1 if self.attention == "gather" else 2)
+        table = jnp.pad(segment.table, ((0, 0), (0, blocks * pages - width)))
 
         def fetch(block: jax.Array, seen: jax.Array) -> tuple[jax.Array, jax.Array]:
             part = jax.lax.dynamic_slice_in_dim(table, block * pages, pages, axis=1) + first
@@ -191,7 +194,8 @@ class ContiguousKV(_Pools):
 
     def _blocks(self, layer: int | jax.Array, segment: Segment) -> tuple[Fetch, int]:
         i, first = self._pool(layer)
-        size = self.unit if self.attention == "gather" else min(block_tokens(segment), self.unit)
+        half = -(-self.unit // 2)  # two blocks at least, for the reason that `PagedKV` pads its table
+        size = self.unit if self.attention == "gather" else min(block_tokens(segment), half)
         slots = segment.table[:, 0] + first
 
         def fetch(block: jax.Array, seen: jax.Array) -> tuple[jax.Array, jax.Array]:

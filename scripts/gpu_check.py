@@ -36,6 +36,7 @@ from models.checkpoint.sources import open_checkpoint
 from models.errors import UserError
 
 PAGE, WARM_UP = 16, 3
+SPARE = 3_000_000_000  # bytes left for the comparison, which runs meanwhile
 RESERVE = 15.0  # seconds kept for measuring and printing when compilation takes too long
 COLUMNS = (  # of the table: title, field of a point, unit, digits
     ("batch", "batch", 1, 0),
@@ -79,7 +80,9 @@ class Sweep:
 
     def __init__(self, model: Model, batches: tuple[int, ...], context: int):
         self.model, self.context, self.width = model, context, -(-context // PAGE)
-        self.fits = tuple(batch for batch in batches if self._bytes(batch) <= available_bytes())
+        jax.block_until_ready(model.serving)  # so that its memory is taken
+        free = available_bytes() - SPARE
+        self.fits = tuple(batch for batch in batches if self._bytes(batch) <= free)
         self.left_out = {batch: self._bytes(batch) for batch in batches if batch not in self.fits}
         self.pool: KV = model.empty_pool(max(self.fits, default=1) * self.width, PAGE, model.dtype)
         threads = ThreadPoolExecutor(cores())
@@ -175,9 +178,8 @@ def main(model: str, batches: str, context: int, steps: int, dtype: str, check_m
         )
     chip = chip_of_device(device.device_kind)
     checkpoint = open_checkpoint(model)
-    config, smallest = checkpoint.config, min(sizes)
-    pool = pool_bytes(config, smallest * -(-context // PAGE), PAGE, dtype)
-    check_memory(config, dtype, pool, workspace_bytes(config, smallest, 0))
+    config, rows = checkpoint.config, min(sizes)
+    check_memory(config, dtype, pool_bytes(config, rows * -(-context // PAGE), PAGE, dtype), workspace_bytes(config, rows, 0))
     check_model, compared = check_model or default_check_model(), None
     with cli.Bars() as bars:
         measured = bars.bar("measuring ceilings", 1)

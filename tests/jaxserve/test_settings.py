@@ -30,6 +30,7 @@ def test_batch_sizes():
         ({"page_size": 0}, "--page-size is 0; it must be at least 1"),
         ({"page_size": -1}, "--page-size is -1"),
         ({"dtype": "int3"}, "--dtype 'int3' is not supported; give auto, float32 or bfloat16"),
+        ({"layers": "rolled"}, "--layers 'rolled' is unknown; give auto, unrolled, scanned"),
         ({"kv_dtype": "auto"}, "--kv-dtype 'auto' is not supported; give float32 or bfloat16"),
     ],
 )
