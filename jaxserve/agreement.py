@@ -15,13 +15,13 @@ import numpy as np
 from jaxserve.generate import Generation, make_rows
 from jaxserve.job import encode
 from jaxserve.ladder import Bucket, Ladder, powers
-from jaxserve.layers import KV
 from jaxserve.model import Model, load_model
 from jaxserve.programs import blank, compile_programs
 from jaxserve.prompts import builtin_prompts
 from jaxserve.sampling import SamplingParams
 from models.checkpoint.sources import open_checkpoint
 from models.errors import UserError
+from models.layers import KV
 
 PAGE = 16
 CHUNK = 512  # tokens of a scoring step: at 49,152 words their logits are 100 MB

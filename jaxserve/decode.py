@@ -12,23 +12,14 @@ from typing import Any
 
 import click
 
-from jaxserve import cli
-from jaxserve.settings import DTYPES, Settings, batch_sizes
+from costmodel import cli
+from jaxserve.settings import DTYPES, Settings
 from models.errors import UserError
-
-
-class Batches(click.ParamType):
-    """1 or 1,8,64."""
-
-    name = "N[,N...]"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
-        return value if isinstance(value, tuple) else batch_sizes(str(value))
 
 
 @click.command(epilog="Example: python -m jaxserve.decode --batch 1,8,64 --max-new-tokens 32")
 @click.option(
-    "--batch", "batches", type=Batches(), default="64", show_default=True, help="Rows decoded together; several sweep."
+    "--batch", "batches", type=cli.Numbers(), default="64", show_default=True, help="Rows decoded together; several sweep."
 )
 @click.option(
     "--model", default="smollm2", show_default=True, help="smollm2, a folder, a .gguf file, a Hub name or random:PRESET."

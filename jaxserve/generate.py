@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from jaxserve.ladder import Bucket, Ladder
-from jaxserve.layers import KV
 from jaxserve.programs import Program, Programs, blank
 from jaxserve.sampling import SamplingParams
 from models.errors import UserError
+from models.layers import KV
 
 
 @dataclasses.dataclass

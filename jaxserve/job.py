@@ -14,7 +14,6 @@ from costmodel.host import host_key, today
 from costmodel.measure import Ceilings, ceilings
 from jaxserve.generate import Generation, Row, StepRecord, make_rows
 from jaxserve.ladder import Ladder, powers
-from jaxserve.layers import KV
 from jaxserve.memory import check_memory, pool_bytes, weight_bytes, workspace_bytes
 from jaxserve.model import Model, choose_dtype, load_model
 from jaxserve.outcome import Outcome, Run
@@ -28,6 +27,7 @@ from models.checkpoint.load import check
 from models.checkpoint.random import RandomCheckpoint
 from models.checkpoint.sources import open_checkpoint
 from models.errors import UserError
+from models.layers import KV
 from models.tokenizer import Tokenizer
 
 CHUNK = 256  # tokens of a prefill step

@@ -10,17 +10,18 @@ import jax.numpy as jnp
 from flax import nnx
 
 from costmodel.measure import default_dtype
-from jaxserve.layers import stack_layers
 from jaxserve.memory import weight_bytes
 from jaxserve.settings import DTYPES, LAYERS
-from jaxserve.step import Serving, Step, serving
+from jaxserve.step import Step
 from models.checkpoint.base import Checkpoint
 from models.checkpoint.load import load
 from models.checkpoint.random import RandomCheckpoint
 from models.checkpoint.sources import open_checkpoint
 from models.config import ModelConfig
 from models.errors import UserError
+from models.forward import Serving, serving
 from models.kv_cache import PagedKV
+from models.layers import stack_layers
 from models.tokenizer import Tokenizer
 
 MEASURED_ROWS = 128  # a dtype is raced at no more rows: beyond, a step is bound by arithmetic and the answer stays

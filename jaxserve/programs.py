@@ -17,10 +17,11 @@ from jax.stages import Compiled
 from costmodel.host import cores
 from costmodel.xla import XlaTotals, loops, xla_totals
 from jaxserve.ladder import Bucket
-from jaxserve.layers import KV
 from jaxserve.sampling import RowSampling, SamplingParams
-from jaxserve.step import Output, Serving, Step, Work
+from jaxserve.step import Output, Step, Work
 from models.errors import UserError
+from models.forward import Serving
+from models.layers import KV
 from models.segment import Segment
 
 

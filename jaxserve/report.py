@@ -11,7 +11,8 @@ from rich.table import Table
 
 from costmodel.clock import Timings
 from costmodel.measure import Ceilings
-from costmodel.nominal import NominalStep, nominal_of_model
+from costmodel.nominal import nominal_of_model
+from costmodel.terms import StepCost
 from jaxserve.generate import StepRecord
 from jaxserve.model import Model
 from jaxserve.programs import Program
@@ -80,12 +81,12 @@ class ProgramReport:
         )
 
 
-def _nominal(record: StepRecord, model: Model, kv_itemsize: int) -> NominalStep:
+def _nominal(record: StepRecord, model: Model, kv_itemsize: int) -> StepCost:
     itemsize = model.weight_bytes / model.parameters  # norms stay f32, so a hair above the matrices' own
-    step = nominal_of_model(
-        model.config, model.parameters, np.array(record.contexts), weight_itemsize=itemsize, kv_itemsize=kv_itemsize
+    contexts = np.array(record.contexts)
+    return nominal_of_model(
+        model.config, model.parameters, contexts, weight_itemsize=itemsize, kv_itemsize=kv_itemsize, tokens=record.tokens
     )
-    return dataclasses.replace(step, flops=2.0 * model.parameters * record.tokens)  # a prefill row has many tokens
 
 
 def report(records: Sequence[StepRecord], model: Model, kv_itemsize: int, limits: Ceilings) -> list[ProgramReport]:

@@ -51,11 +51,3 @@ class Settings:
     def rows(self) -> int:
         """The largest batch."""
         return max(self.batches)
-
-
-def batch_sizes(text: str) -> tuple[int, ...]:
-    """ "1,8,64" -> (1, 8, 64). Raises UserError for anything that is not a list of whole numbers."""
-    try:
-        return tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise UserError(f"--batch is {text!r}; give a number of rows or several, such as 1,8,64") from None

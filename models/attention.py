@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -59,41 +60,72 @@ def _product(a: jax.Array, b: jax.Array) -> jax.Array:
 
 def reference(q: jax.Array, fetch: Fetch, size: int, segment: Segment, rule: Rule) -> jax.Array:
     """Softmax over the whole table at once, fetched as one block of `size` tokens: slow and obvious."""
-    seen = rule.sees(segment, jnp.arange(size))
-    k, v = fetch(jnp.int32(0), seen.any(axis=1))
-    mask = _over_group(seen, q.shape[2] // segment.query)
-    scores = jnp.where(mask, rule.scores(q, k), MASKED)
-    weights = jnp.exp(scores - jnp.maximum(scores.max(axis=-1, keepdims=True), FLOOR))
-    return _product(weights, v) / jnp.maximum(weights.sum(axis=-1, keepdims=True), 1e-30)
+    with jax.named_scope("softmax"):
+        seen = rule.sees(segment, jnp.arange(size))
+        any_seen = seen.any(axis=1)
+    with jax.named_scope("kv_read"):
+        k, v = fetch(jnp.int32(0), any_seen)
+    with jax.named_scope("scores"):
+        scores = rule.scores(q, k)
+    with jax.named_scope("softmax"):
+        scores = jnp.where(_over_group(seen, q.shape[2] // segment.query), scores, MASKED)
+        weights = jnp.exp(scores - jnp.maximum(scores.max(axis=-1, keepdims=True), FLOOR))
+        total = jnp.maximum(weights.sum(axis=-1, keepdims=True), 1e-30)
+    with jax.named_scope("values"):
+        return _product(weights, v) / total
+
+
+def block_range(segment: Segment, block: int, window: int | jax.Array | None, numbers: Any = jnp) -> tuple[Any, Any]:
+    """(first, stop): the blocks of `block` tokens from the first that any row's window reaches to the last that any row has filled.
+
+    Args:
+      numbers: jax.numpy within a step, or numpy for a segment of host arrays, where the answer must cause no work on the device.
+    """
+    live = segment.count > 0
+    stop = (numbers.where(live, segment.start + segment.count, 0).max() + block - 1) // block
+    if window is None:
+        return numbers.int32(0), stop
+    oldest = numbers.where(live, segment.start - window + 1, jnp.iinfo(jnp.int32).max)
+    return numbers.maximum(oldest.min(), 0) // block, stop
 
 
 def blockwise(q: jax.Array, fetch: Fetch, block: int, segment: Segment, rule: Rule) -> jax.Array:
     """Online softmax over blocks of `block` tokens (Milakov and Gimelshein 2018; Dao et al. 2022, algorithm 1).
 
-    The loop runs from the first block that any row's window reaches to the last that any row has filled, so the work follows the
-    longest live row and neither the table's width nor the pool's size.
+    The loop runs over `block_range`, so the work follows the longest live row and neither the table's width nor the pool's size.
     """
-    end = segment.end()
-    stop = (end.max() + block - 1) // block
-    first = jnp.int32(0)
-    if rule.window is not None:
-        oldest = jnp.where(segment.count > 0, segment.start - rule.window + 1, jnp.iinfo(jnp.int32).max)
-        first = jnp.maximum(oldest.min(), 0) // block
+    with jax.named_scope("kv_read"):
+        first, stop = block_range(segment, block, rule.window)
 
     def body(carry: tuple[jax.Array, jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
         i, top, total, mixed = carry
-        seen = rule.sees(segment, i * block + jnp.arange(block))
-        # Small and used for every element of K's scores and of V: kept from being computed anew for each.
-        mask, any_seen = jax.lax.optimization_barrier((_over_group(seen, q.shape[2] // segment.query), seen.any(axis=1)))
-        k, v = fetch(i, any_seen)
-        scores = jnp.where(mask, rule.scores(q, k), MASKED)
-        new_top = jnp.maximum(top, scores.max(axis=-1, keepdims=True))
-        keep = jnp.exp(top - new_top)
-        weights = jnp.exp(scores - new_top)
-        total = total * keep + weights.sum(axis=-1, keepdims=True)
-        return i + 1, new_top, total, mixed * keep + _product(weights, v)
+        with jax.named_scope("softmax"):
+            seen = rule.sees(segment, i * block + jnp.arange(block))
+            # Small and used for every element of K's scores and of V: kept from being computed anew for each.
+            mask, any_seen = jax.lax.optimization_barrier((_over_group(seen, q.shape[2] // segment.query), seen.any(axis=1)))
+        with jax.named_scope("kv_read"):
+            k, v = fetch(i, any_seen)
+            i = i + 1
+        with jax.named_scope("scores"):
+            scores = rule.scores(q, k)
+        with jax.named_scope("softmax"):
+            scores = jnp.where(mask, scores, MASKED)
+            new_top = jnp.maximum(top, scores.max(axis=-1, keepdims=True))
+            keep = jnp.exp(top - new_top)
+            weights = jnp.exp(scores - new_top)
+            total = total * keep + weights.sum(axis=-1, keepdims=True)
+        with jax.named_scope("values"):
+            return i, new_top, total, mixed * keep + _product(weights, v)
 
-    one = (*q.shape[:3], 1)
-    carry = (first, jnp.full(one, FLOOR), jnp.zeros(one), jnp.zeros(q.shape))
-    _, _, total, mixed = jax.lax.while_loop(lambda c: c[0] < stop, body, carry)
-    return mixed / jnp.maximum(total, 1e-30)
+    def going(carry: tuple[jax.Array, jax.Array, jax.Array, jax.Array]) -> jax.Array:
+        with jax.named_scope("kv_read"):
+            return carry[0] < stop
+
+    with jax.named_scope("softmax"):
+        one = (*q.shape[:3], 1)
+        top, total = jnp.full(one, FLOOR), jnp.zeros(one)
+    with jax.named_scope("values"):
+        mixed = jnp.zeros(q.shape)
+    _, _, total, mixed = jax.lax.while_loop(going, body, (first, top, total, mixed))
+    with jax.named_scope("values"):
+        return mixed / jnp.maximum(total, 1e-30)

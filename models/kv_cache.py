@@ -13,9 +13,10 @@ from typing import Self
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import DTypeLike
 
-from models.attention import Fetch, Rule, blockwise, reference
+from models.attention import Fetch, Rule, block_range, blockwise, reference
 from models.config import ModelConfig
 from models.segment import Segment
 
@@ -134,19 +135,39 @@ class _Pools:
         o = o.reshape(rows, kv_heads, grouped // query, query, d).transpose(0, 3, 1, 2, 4)
         return o.reshape(rows * query, -1, d)
 
-    def _blocks(self, layer: int | jax.Array, segment: Segment) -> tuple[Fetch, int]:
-        """(how to read block i of every row, tokens of a block)."""
+    def block(self, segment: Segment) -> int:
+        """Tokens of each row that attention fetches at once: those of the whole table under gather."""
+        raise TypeError(f"{type(self).__name__} does not say how large its blocks are")
+
+    def trips(self, segment: Segment, window: int | None) -> int:
+        """How often the blockwise loop of a layer with this window runs for a segment: what no compiler can know.
+
+        Args:
+          segment: host arrays (np.ndarray), so that asking causes no work on the device. Of the cache only shapes are looked at.
+          window: of the layer, in tokens; None for all.
+
+        Returns:
+          The same for every layer with that window. Under gather there is no loop, and this says 1: the table is read once.
+        """
+        if self.attention == "gather":
+            return 1
+        first, stop = block_range(segment, self.block(segment), window, np)
+        return max(int(stop - first), 0)
+
+    def _fetch(self, layer: int | jax.Array, segment: Segment) -> Fetch:
+        """How to read a block of every row."""
         raise TypeError(f"{type(self).__name__} does not say how its blocks are read")
 
     def attend(self, layer: int | jax.Array, q: jax.Array, segment: Segment, rule: Rule) -> jax.Array:
         """q f32 [rows * query, heads, head_dim] over each row's cached tokens, its own of this step included -> as q."""
-        fetch, block = self._blocks(layer, segment)
-        grouped = self._grouped(q, segment.rows)
-        if self.attention == "gather":
-            mixed = reference(grouped, fetch, block, segment, rule)
-        else:
-            mixed = blockwise(grouped, fetch, block, segment, rule)
-        return self._ungrouped(mixed, segment.query)
+        attention = reference if self.attention == "gather" else blockwise
+        with jax.named_scope("kv_read"):
+            fetch = self._fetch(layer, segment)
+        with jax.named_scope("scores"):
+            grouped = self._grouped(q, segment.rows)
+        mixed = attention(grouped, fetch, self.block(segment), segment, rule)
+        with jax.named_scope("values"):
+            return self._ungrouped(mixed, segment.query)
 
 
 @jax.tree_util.register_dataclass
@@ -162,10 +183,13 @@ class PagedKV(_Pools):
         page = jnp.where(segment.live() & (at < width * self.unit), page, self.units)
         return self._scatter(layer, page.ravel(), (at % self.unit).ravel(), k, v)
 
-    def _blocks(self, layer: int | jax.Array, segment: Segment) -> tuple[Fetch, int]:
-        i, first = self._pool(layer)
+    def block(self, segment: Segment) -> int:
         width = segment.table.shape[1]
-        pages = width if self.attention == "gather" else -(-block_tokens(segment) // self.unit)
+        return self.unit * (width if self.attention == "gather" else -(-block_tokens(segment) // self.unit))
+
+    def _fetch(self, layer: int | jax.Array, segment: Segment) -> Fetch:
+        i, first = self._pool(layer)
+        width, pages = segment.table.shape[1], self.block(segment) // self.unit
         # Padded with any page: what lies there is masked. A table of one block gets a second one: were the block the whole table, XLA
         # would take the read out of the loop, fuse it with the write before it and copy the pool for that (one row, 16 bits).
         blocks = max(-(-width // pages), 1 if self.attention == "gather" else 2)
@@ -178,7 +202,7 @@ class PagedKV(_Pools):
             k, v = k.reshape(*k.shape[:3], -1), v.reshape(*v.shape[:2], -1, v.shape[4])
             return self._load(k), self._load(self._seen(v, seen))
 
-        return fetch, pages * self.unit
+        return fetch
 
 
 @jax.tree_util.register_dataclass
@@ -192,10 +216,13 @@ class ContiguousKV(_Pools):
         slot = jnp.where(segment.live() & (at < self.unit), segment.table[:, :1], self.units)
         return self._scatter(layer, slot.ravel(), at.ravel(), k, v)
 
-    def _blocks(self, layer: int | jax.Array, segment: Segment) -> tuple[Fetch, int]:
-        i, first = self._pool(layer)
+    def block(self, segment: Segment) -> int:
         half = -(-self.unit // 2)  # two blocks at least, for the reason that `PagedKV` pads its table
-        size = self.unit if self.attention == "gather" else min(block_tokens(segment), half)
+        return self.unit if self.attention == "gather" else min(block_tokens(segment), half)
+
+    def _fetch(self, layer: int | jax.Array, segment: Segment) -> Fetch:
+        i, first = self._pool(layer)
+        size = self.block(segment)
         slots = segment.table[:, 0] + first
 
         def fetch(block: jax.Array, seen: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -207,4 +234,4 @@ class ContiguousKV(_Pools):
             k, v = jnp.roll(k, -early, axis=3), jnp.roll(v, -early, axis=2)
             return self._load(k), self._load(self._seen(v, seen))
 
-        return fetch, size
+        return fetch

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from models.config import ModelConfig, from_hf
+from models.config import ModelConfig
+from models.hf_config import from_hf
 
 
 # fmt: off

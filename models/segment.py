@@ -44,7 +44,3 @@ class Segment:
     def live(self) -> jax.Array:
         """bool [rows, query]: True where a token is real."""
         return jnp.arange(self.query) < self.count[:, None]
-
-    def end(self) -> jax.Array:
-        """i32 [rows]: tokens in the cache after this step; 0 for a padding row."""
-        return jnp.where(self.count > 0, self.start + self.count, 0)

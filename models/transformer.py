@@ -46,11 +46,21 @@ def linear(weight: Any, x: jax.Array, bias: Any = None) -> jax.Array:
 
 
 def _rows(table: jax.Array, index: jax.Array) -> jax.Array:
-    """table [rows, n] at index i32 [m] -> f32 [m, n]. A bfloat16 table is read as integers: XLA's CPU backend would convert it whole."""
-    if table.dtype != jnp.bfloat16:
+    """table [rows, n] at index i32 [m] -> f32 [m, n].
+
+    A CPU reads a bfloat16 table as integers, for XLA would convert it whole; a TPU would copy it whole for being read as integers.
+    """
+
+    def rows(table: jax.Array, index: jax.Array) -> jax.Array:
         return table[index].astype(jnp.float32)
-    bits = jax.lax.bitcast_convert_type(table, jnp.uint16)[index]
-    return jax.lax.bitcast_convert_type(bits.astype(jnp.uint32) << 16, jnp.float32)
+
+    def bits(table: jax.Array, index: jax.Array) -> jax.Array:
+        read = jax.lax.bitcast_convert_type(table, jnp.uint16)[index]
+        return jax.lax.bitcast_convert_type(read.astype(jnp.uint32) << 16, jnp.float32)
+
+    if table.dtype != jnp.bfloat16:
+        return rows(table, index)
+    return jax.lax.platform_dependent(table, index, cpu=bits, default=rows)
 
 
 class RMSNorm(nnx.Module):
@@ -83,9 +93,10 @@ class Attention(nnx.Module):
         with jax.named_scope("qkv"):
             qkv = linear(self.qkv, x, self.qkv_bias).reshape(x.shape[0], -1, c.head_dim)
             q, k, v = jnp.split(qkv, (c.heads, c.heads + c.kv_heads), axis=1)
-        with jax.named_scope("rope"):
-            if self.q_norm is not None and self.k_norm is not None:
+        if self.q_norm is not None and self.k_norm is not None:
+            with jax.named_scope("norm"):
                 q, k = self.q_norm(q), self.k_norm(k)
+        with jax.named_scope("rope"):
             q, k = rotary.rotate(q, cos_sin), rotary.rotate(k, cos_sin)
         mixed = mix(q, k, v)
         with jax.named_scope("out"):
@@ -154,8 +165,10 @@ class Transformer(nnx.Module):
 
     def logits(self, x: jax.Array) -> jax.Array:
         """The last block's output f32 [tokens, hidden] -> f32 [tokens, vocab], soft-capped where the config says so."""
+        with jax.named_scope("norm"):
+            x = self.norm(x)
         with jax.named_scope("head"):
-            logits = linear(self.embed if self.head is None else self.head, self.norm(x))
+            logits = linear(self.embed if self.head is None else self.head, x)
             cap = self.config.logit_softcap
             return logits if cap is None else jnp.tanh(logits / cap) * cap
 

@@ -22,11 +22,13 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from costmodel import cli
 from costmodel.clock import RunQueue, Timings
 from costmodel.host import host_key, today
-from jaxserve import cli
+from models.errors import UserError
 from scripts.peers import Engine, LlamaCpp, Ours, Transformers, packaged_file, write_gguf
 
+AT_LEAST_1 = click.IntRange(1)
 HOPELESS = 2.0  # an engine's dtype this many times slower than its best at one batch size is left out at the next
 TARGETS = {1: (1.5, 0.4), 8: (1.7, 0.9), 32: (1.7, 1.05), 64: (1.9, 1.15)}  # over transformers, over llama.cpp
 
@@ -74,15 +76,19 @@ def best(lanes: Sequence[Lane], prefix: str) -> Lane:
 
 
 @click.command(epilog="Example: python -m scripts.bench_peers --batch 1,8,32,64 --rounds 8")
-@click.option("--batch", "batches", default="1,8,32,64", show_default=True, help="Batch sizes, separated by commas.")
-@click.option("--context", default=128, show_default=True, help="Tokens in the cache when decoding starts.")
-@click.option("--steps", default=72, show_default=True, help="Steps of each engine, over all rounds.")
-@click.option("--rounds", default=8, show_default=True, help="How often the engines take turns.")
-@click.option("--prompt", default=512, show_default=True, help="Tokens of the prefill comparison; 0 leaves it out.")
+@click.option("--batch", "batches", type=cli.Numbers(), default="1,8,32,64", show_default=True, help="Batch sizes.")
+@click.option("--context", type=AT_LEAST_1, default=128, show_default=True, help="Tokens in the cache when decoding starts.")
+@click.option("--steps", type=AT_LEAST_1, default=72, show_default=True, help="Steps of each engine, over all rounds.")
+@click.option("--rounds", type=AT_LEAST_1, default=8, show_default=True, help="How often the engines take turns.")
+@click.option(
+    "--prompt", type=click.IntRange(0), default=512, show_default=True, help="Tokens of the prefill comparison; 0: none."
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
-def main(batches: str, context: int, steps: int, rounds: int, prompt: int, as_json: bool) -> None:
+def main(batches: tuple[int, ...], context: int, steps: int, rounds: int, prompt: int, as_json: bool) -> None:
     """Compare the speed of a decode step, of the whole decode loop, and of a prefill with transformers and llama.cpp."""
-    sizes = tuple(sorted(int(part) for part in batches.split(",")))
+    if steps < rounds:
+        raise UserError(f"--steps is {steps} for {rounds} rounds; give at least one step a round")
+    sizes = tuple(sorted(set(batches)))
     rng, results = np.random.default_rng(0), []
     facts = {"machine": host_key(), "date": today(), **versions()}
     if not as_json:

@@ -19,21 +19,20 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from costmodel import cli
 from costmodel.chips import Chip, chip_of_device
 from costmodel.clock import Clock
 from costmodel.host import cores, host_key, today
 from costmodel.measure import Ceilings, ceilings
 from costmodel.nominal import nominal_step
-from jaxserve import cli
 from jaxserve.agreement import Agreement, compare_with_f32
 from jaxserve.ladder import Bucket
-from jaxserve.layers import KV
 from jaxserve.memory import available_bytes, check_memory, pool_bytes, workspace_bytes
 from jaxserve.model import Model, load_model
 from jaxserve.programs import Program, blank, compile_programs
-from jaxserve.settings import batch_sizes
 from models.checkpoint.sources import open_checkpoint
 from models.errors import UserError
+from models.layers import KV
 
 PAGE, WARM_UP = 16, 3
 SPARE = 3_000_000_000  # bytes left for the comparison, which runs meanwhile
@@ -149,7 +148,7 @@ def default_check_model() -> str:
 
 @click.command(epilog="Example: python -m scripts.gpu_check --json > gpu.json")
 @click.option("--model", default="random:llama-3-8b", show_default=True, help="Swept; random:PRESET needs no download.")
-@click.option("--batches", default="1,2,4,8,16,32,64,128,256", show_default=True, help="Rows, separated by commas.")
+@click.option("--batches", type=cli.Numbers(), default="1,2,4,8,16,32,64,128,256", show_default=True, help="Rows of each step.")
 @click.option("--context", default=1024, show_default=True, help="Tokens in the cache of every row.")
 @click.option("--steps", default=20, show_default=True, help="Timed steps of each batch size.")
 @click.option("--dtype", type=click.Choice(["bfloat16", "float32"]), default="bfloat16", show_default=True)
@@ -162,12 +161,12 @@ def default_check_model() -> str:
 @click.option("--limit-s", default=300.0, show_default=True, help="Seconds after which what is left is skipped.")
 @click.option("--allow-cpu", is_flag=True, help="Go through all of it on a CPU.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
-def main(model: str, batches: str, context: int, steps: int, dtype: str, check_model: str | None, check_rows: int, check_tokens: int,
+def main(model: str, batches: tuple[int, ...], context: int, steps: int, dtype: str, check_model: str | None, check_rows: int, check_tokens: int,
          limit_s: float, allow_cpu: bool, as_json: bool) -> None:  # fmt: skip
     """Check a GPU: tokens against f32 on the CPU, and the bandwidth that decode steps achieve. Exits with 1 where tokens disagree."""
     end = time.monotonic() + limit_s
-    sizes = batch_sizes(batches)
-    lowest = {"--batches": min(sizes), "--context": context, "--steps": steps, "--check-tokens": check_tokens}
+    sizes = batches
+    lowest = {"--context": context, "--steps": steps, "--check-tokens": check_tokens}
     for name, value in lowest.items():
         if value < 1:
             raise UserError(f"{name} is {value}; it must be at least 1")

@@ -34,7 +34,7 @@ class Checkpoint(Protocol):
         ...
 
     def read(self, name: str) -> np.ndarray:
-        """The tensor in its stored dtype (float32, float16 or ml_dtypes.bfloat16), or in float32 where it is stored quantised.
+        """The tensor in its stored dtype (float32, float16 or bfloat16), or in float32 where it is stored quantised.
 
         The result may be a view of the mapped file: copy it before writing to it.
         """

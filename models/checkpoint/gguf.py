@@ -13,8 +13,8 @@ import numpy as np
 
 from models.checkpoint.gguf_config import hf_config
 from models.checkpoint.gguf_file import GGUFFile
-from models.config import from_hf
 from models.gguf_tokenizer import from_metadata
+from models.hf_config import from_hf
 from models.tokenizer import Tokenizer
 
 _ROPE_FACTORS = "rope_freqs.weight"

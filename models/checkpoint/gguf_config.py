@@ -1,4 +1,4 @@
-"""GGUF metadata as the Hugging Face config that `models.config.from_hf` reads: what a config means is said in one place."""
+"""GGUF metadata as the Hugging Face config that `models.hf_config.from_hf` reads: what a config means is said in one place."""
 
 from __future__ import annotations
 

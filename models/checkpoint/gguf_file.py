@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
+import jax.numpy as jnp
 import numpy as np
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFValueType
 from gguf.quants import dequantize
@@ -27,7 +27,7 @@ SUPPORTED = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K
 _FLOATS: Mapping[GGMLQuantizationType, Any] = {
     GGMLQuantizationType.F32: np.float32,
     GGMLQuantizationType.F16: np.float16,
-    GGMLQuantizationType.BF16: ml_dtypes.bfloat16,
+    GGMLQuantizationType.BF16: jnp.bfloat16,
 }
 
 _SCALARS = {

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from models.config import from_hf
 from models.errors import UserError
+from models.hf_config import from_hf
 from models.tokenizer import Tokenizer, from_folder
 
 _DTYPES = ("F32", "F16", "BF16")

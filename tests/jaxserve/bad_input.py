@@ -89,7 +89,7 @@ CASES = {
     "batch 0": Case(options(*TINY, "--batch", "0"), "--batch is 0; it must be at least 1"),
     "batch 8,0": Case(options(*TINY, "--batch", "8,0"), "--batch is 0; it must be at least 1"),
     "batch that is no number": Case(
-        options(*TINY, "--batch", "8,x"), "--batch is '8,x'; give a number of rows or several, such as"
+        options(*TINY, "--batch", "8,x"), "--batch is '8,x'; give a whole number or several, such as"
     ),
     "batch 100000": Case(options("--model", "random:smollm2-135m", "--batch", "100000", "--max-new-tokens", "900"), MEMORY),
     "page size 0": Case(options(*TINY, "--page-size", "0"), "--page-size is 0; it must be at least 1"),

@@ -12,11 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from jaxserve.layers import KV, stack_layers
 from jaxserve.sampling import RowSampling, SamplingParams
-from jaxserve.step import Step, Work, serving
+from jaxserve.step import Step, Work
 from models.config import ModelConfig
+from models.forward import serving
 from models.kv_cache import ContiguousKV, PagedKV
+from models.layers import KV, stack_layers
 from models.segment import Segment
 from tests.oracle import Weights
 

@@ -13,12 +13,13 @@ import numpy as np
 
 from jaxserve.generate import Generation, Row, pages_needed
 from jaxserve.ladder import Bucket, Ladder
-from jaxserve.layers import KV
 from jaxserve.model import Model
 from jaxserve.programs import Programs, compile_programs
 from jaxserve.sampling import SamplingParams
-from jaxserve.step import Step, serving
+from jaxserve.step import Step
+from models.forward import serving
 from models.kv_cache import PagedKV
+from models.layers import KV
 from models.tokenizer import byte_tokenizer
 from tests.jaxserve import tiny
 

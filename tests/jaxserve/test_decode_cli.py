@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from jaxserve import cli, job, memory
+from costmodel import cli
+from jaxserve import job, memory
 from jaxserve.decode import main
 from tests.jaxserve import commands
 from tests.jaxserve.bad_input import CASES, TINY
@@ -108,7 +109,7 @@ def test_a_traceback_on_request(here: Any, monkeypatch: pytest.MonkeyPatch):
 
 
 def test_a_fault_of_ours_leaves_the_process_with_1(tmp_path: Path):
-    source = "from jaxserve import cli, decode, job\njob.run = lambda *_: 1 / 0\ncli.run(decode.main, [])"
+    source = "from costmodel import cli\nfrom jaxserve import decode, job\njob.run = lambda *_: 1 / 0\ncli.run(decode.main, [])"
     found = subprocess.run(
         [sys.executable, "-c", source], capture_output=True, text=True, timeout=300, env=commands.environment(tmp_path)
     )
@@ -133,10 +134,9 @@ def test_a_reader_who_leaves_is_no_error(tmp_path: Path):
 @pytest.mark.parametrize("seconds", [0.3, pytest.param(2.0, marks=pytest.mark.slow), pytest.param(7.0, marks=pytest.mark.slow)])
 def test_ctrl_c(seconds: float, tmp_path: Path):
     """While JAX is imported, while programs compile or later: the job would go on for hours."""
-    batches, more = ",".join(["64"] * 200), ("--max-new-tokens", "800", "--dtype", "float32")
-    source = (
-        f"from jaxserve import cli, decode\nprint('on', flush=True)\ncli.run(decode.main, {[*TINY, '--batch', batches, *more]})"
-    )
+    options = [*TINY, "--batch", ",".join(["64"] * 200), "--max-new-tokens", "800", "--dtype", "float32"]
+    imports = "from costmodel import cli\nfrom jaxserve import decode\n"
+    source = f"{imports}print('on', flush=True)\ncli.run(decode.main, {options})"
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a child inherits it where it is ignored, as under nohup
     try:
         child = subprocess.Popen(

@@ -17,9 +17,10 @@ from jaxserve.ladder import Bucket
 from jaxserve.memory import available_bytes, check_memory, pool_bytes, weight_bytes, workspace_bytes
 from jaxserve.model import load_model
 from jaxserve.programs import compile_programs
-from jaxserve.step import Step, serving
+from jaxserve.step import Step
 from models.checkpoint.load import random_weights
 from models.errors import UserError
+from models.forward import serving
 from models.kv_cache import PagedKV
 from models.presets import PRESETS
 

@@ -17,11 +17,11 @@ import numpy as np
 import pytest
 
 from jaxserve.ladder import Bucket
-from jaxserve.layers import KV
 from jaxserve.programs import DonatedPoolError, Programs, blank, compile_programs
 from jaxserve.sampling import SamplingParams
 from models.errors import UserError
 from models.kv_cache import PagedKV
+from models.layers import KV
 from tests.jaxserve.served import LADDER, MIXED, PAGE, UNITS, WIDTH, argmaxes, row, served
 from tests.jaxserve.tiny import prompt
 

@@ -7,16 +7,12 @@ from typing import Any
 
 import pytest
 
-from jaxserve.settings import Settings, batch_sizes
+from jaxserve.settings import Settings
 from models.errors import UserError
 
 
-def test_batch_sizes():
-    assert batch_sizes("64") == (64,) and batch_sizes("1,8, 64") == (1, 8, 64)
+def test_the_largest_batch():
     assert Settings("m", batches=(1, 64, 8)).rows == 64
-    for text in ("", "1,", "a", "1.5", "1;2"):
-        with pytest.raises(UserError, match=r"--batch is .*; give a number of rows or several, such as 1,8,64"):
-            batch_sizes(text)
 
 
 @pytest.mark.parametrize(

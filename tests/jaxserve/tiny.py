@@ -6,7 +6,8 @@ import functools
 
 import numpy as np
 
-from models.config import ModelConfig, from_hf
+from models.config import ModelConfig
+from models.hf_config import from_hf
 from tests import oracle
 from tests.models import checkpoints
 

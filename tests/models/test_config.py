@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from models.config import ModelConfig, RopeConfig, from_hf
+from models.config import ModelConfig, RopeConfig
 from models.errors import UserError
+from models.hf_config import from_hf
 from models.presets import PRESETS
 from tests.models.checkpoints import CLASSES, hf_config
 

@@ -17,8 +17,8 @@ from models.checkpoint.base import Checkpoint
 from models.checkpoint.gguf import GGUFCheckpoint
 from models.checkpoint.load import load, random_weights
 from models.checkpoint.safetensors import SafetensorsCheckpoint
-from models.config import from_hf
 from models.errors import UserError
+from models.hf_config import from_hf
 from models.presets import PRESETS
 from tests.models import checkpoints, dense
 

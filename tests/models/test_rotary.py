@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from models import rotary
-from models.config import RopeConfig, from_hf
+from models.config import RopeConfig
+from models.hf_config import from_hf
 from tests.models import checkpoints
 
 HEAD_DIM, FAR = 64, 131_071

@@ -16,8 +16,8 @@ from models.checkpoint.load import load
 from models.checkpoint.random import RandomCheckpoint
 from models.checkpoint.safetensors import SafetensorsCheckpoint
 from models.checkpoint.sources import open_checkpoint
-from models.config import from_hf
 from models.errors import UserError
+from models.hf_config import from_hf
 from models.presets import PRESETS
 from tests.models import checkpoints
 

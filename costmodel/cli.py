@@ -1,4 +1,4 @@
-"""What all commands share: how they end, and how they show progress."""
+"""What all commands share: how they end, how they show progress, and lists of numbers as an option. No JAX."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def _line(text: str) -> str:
 def _program() -> str:
     """How the command was started, for its usage line."""
     spec = getattr(sys.modules["__main__"], "__spec__", None)
-    return f"python -m {spec.name}" if spec else Path(sys.argv[0]).name
+    return f"python -m {spec.name.removesuffix('.__main__')}" if spec else Path(sys.argv[0]).name
 
 
 class Bars:
@@ -115,3 +115,21 @@ class Bars:
         """A bar of `total` units; call what is returned with each advance."""
         task = self.progress.add_task(what, total=total)
         return lambda amount: self.progress.update(task, advance=amount)
+
+
+class Numbers(click.ParamType):
+    """An option that takes one whole number or several, 1 or 1,8,64: a tuple of at least one, each at least 1."""
+
+    name = "N[,N...]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+        if isinstance(value, tuple):
+            return value
+        option = f"--{param.opts[0].lstrip('-')}" if param is not None else "the option"
+        try:
+            numbers = tuple(int(part) for part in str(value).split(","))
+        except ValueError:
+            raise UserError(f"{option} is {value!r}; give a whole number or several, such as 1,8,64") from None
+        if min(numbers) < 1:
+            raise UserError(f"{option} is {min(numbers)}; it must be at least 1")
+        return numbers

@@ -1,0 +1,95 @@
+"""One pass of the model over the segments of a step, without sampling: tokens in, the cache and the logits out.
+
+Decode, a prefill chunk, a mixed batch and the verification of a draft are the same function with other segments. Linear layers run
+once over the tokens of all segments, so the weights are read once; only attention looks at segments.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from models import rotary
+from models.config import ModelConfig
+from models.layers import KV, run_layers
+from models.segment import Segment
+from models.transformer import Transformer
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Serving:
+    """The arrays that a step reads and never changes. Made once by `serving`."""
+
+    weights: nnx.State  # of `Transformer`; under scan its layers are one block of stacked arrays
+    angles: dict[str, jax.Array]  # cos and sin of every position of the run, f32 [context, 2, head_dim / 2], by kind of layer
+
+
+def serving(config: ModelConfig, weights: nnx.State, context: int) -> Serving:
+    """The read-only arguments of a step for sequences of up to `context` tokens."""
+    angles = {"full": jnp.asarray(rotary.table(config.rope, config.head_dim, context))}
+    if config.rope_local is not None:
+        angles["local"] = jnp.asarray(rotary.table(config.rope_local, config.head_dim, context))
+    return Serving(weights, angles)
+
+
+def forward(
+    graph: nnx.GraphDef[Transformer],
+    config: ModelConfig,
+    serving: Serving,
+    kv: KV,
+    segments: tuple[Segment, ...],
+    *,
+    every_token: bool = False,
+    stacked: bool = False,
+) -> tuple[KV, tuple[jax.Array, ...]]:
+    """Run the model over all segments.
+
+    Args:
+      graph: the module's structure, `nnx.split` of it once; merged with the weights inside the traced function.
+      config: the architecture.
+      serving: weights and rotary tables.
+      kv: the cache; donate it.
+      segments: their table entries must be pages (or slots) that no other live row writes.
+      every_token: logits after every query token (verifying a draft) and not only after the last live one of each row.
+      stacked: scan over the layers; see `layers.py`.
+
+    Returns:
+      The cache with the new tokens' K and V, and for each segment its logits f32 [rows * picked, vocab], where `picked` is 1 or,
+      with `every_token`, the query.
+    """
+    model = nnx.merge(graph, serving.weights)
+    with jax.named_scope("embed"):
+        tokens = jnp.concatenate([s.tokens.ravel() for s in segments])
+    with jax.named_scope("rope"):
+        positions = jnp.concatenate([s.positions().ravel() for s in segments])
+        # Padding may stand past the end of the table; it is clipped.
+        angles = {kind: table.at[positions].get(mode="clip") for kind, table in serving.angles.items()}
+    x = model.embedding(tokens)
+    x, kv = run_layers(model, config, x, angles, segments, kv, stacked=stacked)
+    with jax.named_scope("head"):
+        picked, counts = _pick(x, segments, every_token)
+    logits = model.logits(picked)
+    outputs, at = [], 0
+    for count in counts:
+        with jax.named_scope("head"):
+            outputs.append(logits[at : at + count])
+        at += count
+    return kv, tuple(outputs)
+
+
+def _pick(x: jax.Array, segments: tuple[Segment, ...], every_token: bool) -> tuple[jax.Array, list[int]]:
+    """The rows of x [tokens, hidden] after which logits are wanted, and how many each segment has of them."""
+    if every_token:
+        return x, [s.size for s in segments]
+    picked, first = [], 0
+    for s in segments:
+        last = jnp.maximum(s.count - 1, 0)
+        picked.append(first + jnp.arange(s.rows) * s.query + last)
+        first += s.size
+    if all(s.query == 1 for s in segments):  # all tokens, in order
+        return x, [s.rows for s in segments]
+    return x[jnp.concatenate(picked)], [s.rows for s in segments]
