@@ -1,7 +1,7 @@
-"""What this machine can do at most, and which dtype decodes fastest on it: measured once, kept in a cache, never assumed.
+"""What a run takes here, what this machine can do at most, and which dtype decodes fastest on it: measured, never assumed.
 
-Both answers are races between named runs, interleaved so that a disturbance falls on all of them. A race that ran on a busy
-machine is reported with its contention and not kept.
+The last two are measured once and kept in a cache, with date, processor and versions. Both are races between named runs, interleaved
+so that a disturbance falls on all of them. What ran on a busy machine is reported with its contention and not kept.
 """
 
 from __future__ import annotations
@@ -85,6 +85,54 @@ class DtypeChoice:
     def _speedup(self, name: str, over: str) -> float:
         ratios = [b / a for a, b in zip(self.seconds[name], self.seconds[over], strict=True)]
         return math.exp(math.fsum(map(math.log, ratios)) / len(ratios))
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """Seconds of many runs of one thing, where and when, and how long its threads waited for a core (`clock.RunQueue`)."""
+
+    timings: Timings
+    host: str
+    date: str
+    contention: float | None
+
+    @property
+    def seconds(self) -> float:
+        """The median."""
+        return self.timings.median
+
+    @property
+    def busy(self) -> bool:
+        """Whether the machine was under load, so that the seconds say more about it than about the run."""
+        return (self.contention or 0) > QUIET
+
+    @property
+    def note(self) -> str:
+        """One line: how many runs, how they spread, and a warning where the machine was under load."""
+        low, high = (self.timings.percentile(percent) * 1e3 for percent in (5, 95))
+        line = f"median of {self.timings.count} runs, P5 {low:.2f} to P95 {high:.2f} ms, {self.date}, {self.host}"
+        return f"{line}; the machine was under load (contention {self.contention:.2f}): measure again" if self.busy else line
+
+
+def measure(run: kernels.Run, *, repeats: int = 20, warmup: int = 2, timer: Timer = time.perf_counter) -> Measured:
+    """Time a run over and over, each time until its result is there on the device.
+
+    Args:
+      repeats: runs that count. warmup: runs before them that don't, at least 1, for the first may compile.
+
+    Raises:
+      UserError: fewer than 1 of either.
+    """
+    if min(repeats, warmup) < 1:
+        raise UserError(f"measure: repeats is {repeats} and warmup {warmup}; both must be at least 1")
+    for _ in range(warmup):
+        jax.block_until_ready(run())
+    clock = Clock(timer)
+    with RunQueue() as queue:
+        for _ in range(repeats):
+            with clock.lap():
+                jax.block_until_ready(run())
+    return Measured(clock.timings, host_key(), today(), queue.contention)
 
 
 def race(runs: Mapping[str, kernels.Run], *, rounds: int = 5, timer: Timer = time.perf_counter) -> dict[str, Timings]:
