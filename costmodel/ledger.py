@@ -15,10 +15,12 @@ from jax.stages import Compiled
 
 from costmodel.attribution import SCOPES
 from costmodel.collectives import check_mesh
+from costmodel.corrections import TILES
 from costmodel.cost import Cost, total
 from costmodel.custom_calls import CUSTOM_CALLS, Pricer
 from costmodel.execution import Loop, given_trips, missing, runs
 from costmodel.hlo import Module, parse
+from costmodel.hlo_bytes import padded
 from costmodel.hlo_count import count
 from costmodel.targets import TargetProgram
 from costmodel.traffic import Traffic, TrafficModel
@@ -187,13 +189,24 @@ def ledger(
     module = parse(_text(compiled_or_text))
     check_mesh(mesh, module.partitions)
     loops, costs = given_trips(module, trip_counts(module), trips), count(module)
+    tiled = count(module, padded)  # a TPU's own count is of whole tiles; elsewhere there are none
     model = TrafficModel(module, costs, scopes=scopes, custom_calls=custom_calls, mesh=mesh)
     lines = []
     for run in runs(module, costs, loops):
-        i = run.instruction
-        traffic = model(run.computation, i, run.reported.bytes)
-        lines.append(Line(run.computation, i.name, i.opcode, i.op_name, run.loops, run.times, run.reported, traffic))
+        i, reported = run.instruction, run.reported
+        traffic = model(run.computation, i, reported.bytes)
+        own = costs[run.computation, i.name]
+        if reported == own and (padding := tiled[run.computation, i.name].bytes - own.bytes):
+            reported += Cost(bytes=padding)
+            traffic = dataclasses.replace(
+                traffic, corrections=(*traffic.corrections, (TILES, -padding)), confidence=_corrected(traffic.confidence)
+            )
+        lines.append(Line(run.computation, i.name, i.opcode, i.op_name, run.loops, run.times, reported, traffic))
     return Ledger(module, tuple(lines), loops)
+
+
+def _corrected(confidence: str) -> str:
+    return "corrected" if confidence == "exact" else confidence
 
 
 def _text(program: Compiled | TargetProgram | str) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from jax.stages import Compiled
 
@@ -63,22 +63,31 @@ def _memory(stats: Any) -> dict[str, Any]:
     return {field: getattr(stats, name, None) for field, name in fields.items()}
 
 
-def in_place(small: XlaTotals, large: XlaTotals, *, slack: int = 4096) -> bool:
+class Counted(Protocol):
+    """A compiled program that carries its totals: one of the engine's, or a `costmodel.targets.TargetProgram`."""
+
+    @property
+    def totals(self) -> XlaTotals: ...
+
+
+def in_place(small: XlaTotals | Counted, large: XlaTotals | Counted, *, slack: int = 4096) -> bool:
     """Whether a program updates its donated state without copying it (law 4 of the house).
 
     One copy of the state shows as temp bytes that grow with it; a state that was never donated shows as outputs that grow and
-    alias nothing. Alias bytes by themselves look right even when XLA copies, so both differences are read.
+    alias nothing. Alias bytes by themselves look right even when XLA copies, so both differences are read. The answer True is a
+    proof; temp bytes may also grow for another reason, as where a TPU keeps less of something else on chip.
 
     Args:
-      small, large: totals of the same program compiled with a smaller and a larger pool.
+      small, large: the same program, or its totals, compiled with a smaller and a larger pool.
       slack: bytes by which either may grow all the same (alignment, an index array).
 
     Raises:
       ValueError: the second program's arguments are not larger, or a needed total is unknown: no answer can be given.
     """
+    first, second = (x if isinstance(x, XlaTotals) else x.totals for x in (small, large))
     growth = {}
     for field in ("argument_bytes", "temp_bytes", "output_bytes", "alias_bytes"):
-        before, after = getattr(small, field), getattr(large, field)
+        before, after = getattr(first, field), getattr(second, field)
         if before is None or after is None:
             raise ValueError(f"in_place: {field} is unknown on this backend, so copies cannot be told")
         growth[field] = after - before

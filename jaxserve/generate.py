@@ -51,11 +51,24 @@ class StepRecord:
     """What one step did: which program, its live rows and tokens, the contexts it attended over, and the seconds it took."""
 
     program: Program
-    live: int  # rows that did work
-    tokens: int  # live tokens
     contexts: tuple[int, ...]  # tokens in the cache after the step, of each live row
+    counts: tuple[int, ...]  # tokens of this step, of each
     seconds: float  # from dispatch until the tokens are on the host
     host_seconds: float  # packing and unpacking around it
+
+    @property
+    def live(self) -> int:
+        """Rows that did work."""
+        return len(self.contexts)
+
+    @property
+    def tokens(self) -> int:
+        """Live tokens."""
+        return sum(self.counts)
+
+    def trips(self) -> dict[str, float]:
+        """How often each loop of the program ran."""
+        return self.program.trips([list(zip(self.contexts, self.counts, strict=True))])
 
 
 def pages_needed(prompt: int, limit: int, page: int) -> int:
@@ -134,7 +147,7 @@ class Generation:
                 row.output.append(int(token))
         contexts = tuple(row.cached for row in rows)
         seconds, host = ended - dispatched, dispatched - start + time.perf_counter() - ended
-        record = StepRecord(program, len(rows), sum(counts), contexts, seconds, host)
+        record = StepRecord(program, contexts, tuple(counts), seconds, host)
         self.records.append(record)
         return record
 

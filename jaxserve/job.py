@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import platform
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from costmodel.host import host_key, today
+from costmodel.ledger import Ledger
 from costmodel.measure import Ceilings, ceilings
 from jaxserve.generate import Generation, Row, StepRecord, make_rows
 from jaxserve.ladder import Ladder, powers
 from jaxserve.memory import check_memory, pool_bytes, weight_bytes, workspace_bytes
 from jaxserve.model import Model, choose_dtype, load_model
 from jaxserve.outcome import Outcome, Run
-from jaxserve.programs import compile_programs
+from jaxserve.programs import Program, compile_programs
 from jaxserve.prompts import builtin_prompts, read_prompts
-from jaxserve.report import report
+from jaxserve.report import Price, report
 from jaxserve.sampling import SamplingParams
 from jaxserve.settings import Settings
 from models.checkpoint.base import Checkpoint
@@ -131,7 +132,14 @@ def run(settings: Settings, bar: Bar) -> Outcome:
         first = len(generation.records)
         generation.decode(bar(f"batch {batch}: decode, tokens at most", batch * (settings.max_new_tokens - 1)))
         pool = generation.pool
-        runs.append(_summary(batch, generation, first, model, stored, limits))
+        priced = bar(f"batch {batch}: reading programs", len({id(r.program) for r in generation.records}))
+
+        def price(program: Program, trips: Mapping[str, float], priced: Callable[[int], None] = priced) -> Ledger:
+            book = program.ledger(trips)
+            priced(1)
+            return book
+
+        runs.append(_summary(batch, generation, first, model, stored, limits, price))
     return Outcome(_facts(job, dtype, why, stored), limits, list(programs), runs, job.tokenizer)
 
 
@@ -157,10 +165,12 @@ def _load(job: Job, dtype: str, bar: Bar) -> Model:
     )
 
 
-def _summary(batch: int, generation: Generation, first: int, model: Model, kv_dtype: str, limits: Ceilings) -> Run:
+def _summary(
+    batch: int, generation: Generation, first: int, model: Model, kv_dtype: str, limits: Ceilings, price: Price
+) -> Run:
     """Totals over all steps; the first `first` of them were prefill."""
     prefill, decode = generation.records[:first], generation.records[first:]
-    reports = report(generation.records, model, jnp.dtype(kv_dtype).itemsize, limits)
+    reports = report(generation.records, model, jnp.dtype(kv_dtype).itemsize, limits, price)
     return Run(batch, generation.rows, reports, _rate(decode), _rate(prefill))
 
 

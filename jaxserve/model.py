@@ -53,8 +53,9 @@ class Model:
 
     def empty_pool(self, pages: int, page: int, dtype: str) -> PagedKV:
         """A pool of `pages` pages of `page` tokens, stored in `dtype`."""
-        compute = "float32" if jax.default_backend() == "cpu" or dtype == "float32" else "bfloat16"
-        pool = PagedKV.zeros(self.config, pages, page, dtype, compute=compute, stacked=self.step.stacked)
+        on_cpu = (self.device.platform if self.device else jax.default_backend()) == "cpu"
+        compute = "float32" if on_cpu or dtype == "float32" else "bfloat16"
+        pool = PagedKV.zeros(self.config, pages, page, dtype, compute=compute, stacked=self.step.stacked, transposed=on_cpu)
         return pool if self.device is None else jax.device_put(pool, self.device)
 
 

@@ -76,7 +76,7 @@ class Outcome:
 
     def show(self, completions: int) -> None:
         """Print some completions, what was compiled, and a table for each batch size."""
-        console = Console(width=None if Console().is_terminal else 150, highlight=False)
+        console = Console(width=None if Console().is_terminal else 170, highlight=False)
         for row in self.runs[-1].rows[:completions]:
             console.print(Text("prompt", "bold"), f" {self.tokenizer.decode(row.prompt)!r}", markup=False)
             console.print(Text("answer", "bold"), f" {self.answer(row)!r} ({row.reason})\n", markup=False)

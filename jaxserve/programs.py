@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 
 import jax
@@ -15,13 +15,18 @@ import numpy as np
 from jax.stages import Compiled
 
 from costmodel.host import cores
+from costmodel.ledger import Ledger, ledger
 from costmodel.xla import XlaTotals, loops, xla_totals
+from jaxserve.biases import Biases
+from jaxserve.features import PLAIN, Features
 from jaxserve.ladder import Bucket
+from jaxserve.penalties import Penalties
 from jaxserve.sampling import RowSampling, SamplingParams
 from jaxserve.step import Output, Step, Work
 from models.errors import UserError
 from models.forward import Serving
 from models.layers import KV
+from models.loops import loop_trips
 from models.segment import Segment
 
 
@@ -38,12 +43,15 @@ class Program:
       seconds: what compiling it took.
       totals: XLA's own counts and memory of this very executable.
       loops: loops in it, whose bodies `totals` counts once (blockwise attention is one a layer).
+      pool: the cache that it was compiled for, shapes alone.
     """
 
     bucket: Bucket
     seconds: float
     totals: XlaTotals
     loops: int
+    pool: KV = dataclasses.field(repr=False)
+    _step: Step = dataclasses.field(repr=False)
     _compiled: Compiled = dataclasses.field(repr=False)
     _serving: list[jax.Array] = dataclasses.field(repr=False)
 
@@ -59,6 +67,22 @@ class Program:
                 "keep that one: kv, outputs = program(kv, work)"
             )
         return self._compiled(self._serving, kv, work)
+
+    def trips(self, rows: Sequence[Sequence[tuple[int, int]]]) -> dict[str, float]:
+        """How often each of its loops that data bound runs (`models.loops.loop_trips`).
+
+        Args:
+          rows: for each segment its live rows, as (tokens in the cache after the step, tokens of this step).
+        """
+        segments = [work.segment for work in blank(self.bucket, self.pool.units)]
+        for segment, live in zip(segments, rows, strict=True):
+            for i, (context, count) in enumerate(live):
+                segment.start[i], segment.count[i] = context - count, count
+        return loop_trips(self._step.config, self.pool, segments, stacked=self._step.stacked)
+
+    def ledger(self, trips: Mapping[str, float]) -> Ledger:
+        """What this very executable costs, instruction by instruction, with its loops run so often. Takes seconds for a large one."""
+        return ledger(self._compiled, trips or None)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,6 +127,7 @@ def compile_programs(
       done: called after each, from this thread, for a progress bar.
       threads: at most this many at once; the number of cores by default.
     """
+    shape = jax.eval_shape(lambda: kv)
     leaves, tree = jax.tree.flatten(serving)  # a flat list is the cheapest argument to check at each call
 
     def stepping(flat: list[jax.Array], kv: KV, work: tuple[Work, ...]) -> tuple[KV, tuple[Output, ...]]:
@@ -110,8 +135,9 @@ def compile_programs(
 
     def build(bucket: Bucket) -> Program:
         start = time.perf_counter()
-        compiled = jax.jit(stepping, donate_argnums=1).lower(leaves, kv, blank(bucket, kv.units)).compile()
-        return Program(bucket, time.perf_counter() - start, xla_totals(compiled), loops(compiled), compiled, leaves)
+        compiled = jax.jit(stepping, donate_argnums=1).lower(leaves, kv, blank(bucket, kv.units, step.features)).compile()
+        seconds = time.perf_counter() - start
+        return Program(bucket, seconds, xla_totals(compiled), loops(compiled), shape, step, compiled, leaves)
 
     built: dict[Bucket, Program] = {}
     wanted = list(dict.fromkeys(buckets))
@@ -129,8 +155,13 @@ def compile_programs(
     return Programs({bucket: built[bucket] for bucket in wanted})
 
 
-def blank(bucket: Bucket, units: int) -> tuple[Work, ...]:
-    """Work of a bucket's shape in which every row is padding: host arrays to fill in. `units` is the pool's size: no page."""
+def blank(bucket: Bucket, units: int, features: Features = PLAIN) -> tuple[Work, ...]:
+    """Work of a bucket's shape in which every row is padding: host arrays to fill in.
+
+    Args:
+      units: the pool's size: no page.
+      features: of the program that it is for, `Step.features`.
+    """
     return tuple(
         Work(
             Segment(
@@ -140,6 +171,9 @@ def blank(bucket: Bucket, units: int) -> tuple[Work, ...]:
                 table=np.full((rows, bucket.width), units, np.int32),
             ),
             RowSampling.of([SamplingParams()] * rows),
+            penalties=Penalties.blank(rows, features.history) if features.history else None,
+            biases=Biases.blank(rows, features.biases) if features.biases else None,
+            following=None if features.prompt_logprobs is None else np.zeros((rows, query), np.int32),
         )
         for rows, query in bucket.shape
     )

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from rich.table import Table
 
 from costmodel.clock import Timings
+from costmodel.ledger import Ledger
 from costmodel.measure import Ceilings
 from costmodel.nominal import nominal_of_model
 from costmodel.terms import StepCost
 from jaxserve.generate import StepRecord
 from jaxserve.model import Model
 from jaxserve.programs import Program
+
+Price = Callable[[Program, Mapping[str, float]], Ledger]  # (program, how often its loops ran)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,6 +27,8 @@ class ProgramReport:
 
     `weight_bytes`, `kv_bytes` and `flops` are nominal (each weight read once, each live row's KV read once, 2 FLOP a parameter and
     live token); `xla_*` are XLA's own counts of this executable, padding included, a loop's body counted once, None where unknown.
+    `trip_flops` and `traffic_bytes` are read from its ledger, with its loops run as often as in the middle one of its steps by context
+    (`loop_counts`); None where they were not asked for.
     """
 
     program: str
@@ -41,13 +46,18 @@ class ProgramReport:
     xla_flops: float | None
     xla_bytes: float | None
     xla_loops: int
+    trip_flops: float | None
+    traffic_bytes: float | None
+    loop_counts: dict[str, float]
     bytes_per_second: float
     bandwidth_fraction: float
     flops_per_second: float
     peak_fraction: float
 
     @classmethod
-    def of(cls, records: Sequence[StepRecord], model: Model, kv_itemsize: int, limits: Ceilings) -> ProgramReport:
+    def of(
+        cls, records: Sequence[StepRecord], model: Model, kv_itemsize: int, limits: Ceilings, price: Price | None
+    ) -> ProgramReport:
         """Summarise the steps of one program."""
         program, n = records[0].program, len(records)
         timings = Timings(tuple(r.seconds for r in records))
@@ -57,6 +67,9 @@ class ProgramReport:
         live = sum(r.live for r in records) / n
         rows = sum(rows for rows, _ in program.bucket.shape)
         peak = limits.matmul_bf16 if model.dtype == "bfloat16" else limits.matmul_f32
+        middle = sorted(records, key=lambda r: max(r.contexts))[n // 2]
+        counts = middle.trips() if price else {}
+        traffic = price(program, counts).traffic if price else None
         moved, computed = (weights + kv) / timings.median, flops / timings.median
         return cls(
             program=program.bucket.name,
@@ -74,6 +87,9 @@ class ProgramReport:
             xla_flops=program.totals.flops,
             xla_bytes=program.totals.bytes_accessed,
             xla_loops=program.loops,
+            trip_flops=traffic.flops if traffic else None,
+            traffic_bytes=traffic.bytes if traffic else None,
+            loop_counts=counts,
             bytes_per_second=moved,
             bandwidth_fraction=moved / limits.read_bandwidth,
             flops_per_second=computed,
@@ -89,12 +105,18 @@ def _nominal(record: StepRecord, model: Model, kv_itemsize: int) -> StepCost:
     )
 
 
-def report(records: Sequence[StepRecord], model: Model, kv_itemsize: int, limits: Ceilings) -> list[ProgramReport]:
-    """One `ProgramReport` for each program that ran, in the order of first use."""
+def report(
+    records: Sequence[StepRecord], model: Model, kv_itemsize: int, limits: Ceilings, price: Price | None = None
+) -> list[ProgramReport]:
+    """One `ProgramReport` for each program that ran, in the order of first use.
+
+    Args:
+      price: the ledger of a program with its loops run so often, `Program.ledger`; None leaves that witness out.
+    """
     by_program: dict[int, list[StepRecord]] = {}
     for record in records:
         by_program.setdefault(id(record.program), []).append(record)
-    return [ProgramReport.of(group, model, kv_itemsize, limits) for group in by_program.values()]
+    return [ProgramReport.of(group, model, kv_itemsize, limits, price) for group in by_program.values()]
 
 
 def table(reports: Sequence[ProgramReport], title: str) -> Table:
@@ -108,6 +130,8 @@ def table(reports: Sequence[ProgramReport], title: str) -> Table:
         "GFLOP\n¹",
         "GFLOP\nXLA ²",
         "MB\nXLA ²",
+        "GFLOP\nloops ²",
+        "MB\nmoved ²",
         "GB/s\n(of max) ³",
         "GFLOP/s\n(of max) ³",
     ):
@@ -126,6 +150,8 @@ def table(reports: Sequence[ProgramReport], title: str) -> Table:
             f"{r.flops / 1e9:,.2f}",
             _count(r.xla_flops, 1e9, 2, r.xla_loops),
             _count(r.xla_bytes, 1e6, 0, r.xla_loops),
+            "-" if r.trip_flops is None else f"{r.trip_flops / 1e9:,.2f}",
+            "-" if r.traffic_bytes is None else f"{r.traffic_bytes / 1e6:,.0f}",
             f"{r.bytes_per_second / 1e9:.1f} ({r.bandwidth_fraction:.0%})",
             f"{r.flops_per_second / 1e9:.0f} ({r.peak_fraction:.0%})",
         )
@@ -134,7 +160,8 @@ def table(reports: Sequence[ProgramReport], title: str) -> Table:
 
 _CAPTION = (
     "¹ analytical, nominal: a step reads each weight once and each live row's KV once, and computes 2 FLOP a parameter and token\n"
-    "² compiled: XLA's own count for this very program, padding included; + marks loops, whose bodies XLA counts once\n"
+    "² compiled: XLA's own count for this very program, padding included; + marks loops, whose bodies XLA counts once; then with\n"
+    "  loops as often as they ran in the middle step, and what of the bytes really moves (docs/cost.md)\n"
     "³ nominal bytes and FLOPs over the measured median, and as a share of this machine's measured ceilings"
 )
 

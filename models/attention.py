@@ -1,7 +1,7 @@
 """Attention of a segment's queries over cached keys and values: the gather reference and the blockwise online softmax.
 
 Both take grouped queries f32 [rows, kv_heads, group * query, head_dim] and return the same shape; both work in f32 whatever the
-cache stores. K lies transposed, [..., head_dim, tokens], and V as [..., tokens, head_dim]: then each product reads its large operand
+cache stores. K comes as [..., head_dim, tokens] and V as [..., tokens, head_dim]: stored like that each product reads its large operand
 in the order in which it lies in memory.
 """
 

@@ -3,7 +3,7 @@
 A cache is an argument of the step and is donated to it, so a write updates the pool in place. 16-bit pools are kept as uint16 and
 reinterpreted at the edge: XLA's CPU backend would upcast a bfloat16 pool, whole, at every write.
 
-K is stored transposed, [.., head_dim, tokens], and V as [.., tokens, head_dim]; see `attention.py`.
+V is stored as [.., tokens, head_dim]; K as well, or on a CPU transposed, [.., head_dim, tokens]; see `attention.py`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
 
+from models import scatter
 from models.attention import Fetch, Rule, block_range, blockwise, reference
 from models.config import ModelConfig
 from models.segment import Segment
@@ -34,12 +35,13 @@ def block_tokens(segment: Segment) -> int:
 class _Pools:
     """What both caches share: one array a layer, or one for all layers (under scan), and how numbers are stored."""
 
-    keys: tuple[jax.Array, ...]  # each [units, kv_heads, head_dim, unit]; a unit is a page or a slot
+    keys: tuple[jax.Array, ...]  # each [units, kv_heads, unit, head_dim], or transposed; a unit is a page or a slot
     values: tuple[jax.Array, ...]  # each [units, kv_heads, unit, head_dim]
     layers: int = dataclasses.field(metadata={"static": True})
     dtype: str = dataclasses.field(metadata={"static": True})  # what is stored: float32 or bfloat16
     compute: str = dataclasses.field(metadata={"static": True})  # what attention multiplies in
     attention: str = dataclasses.field(metadata={"static": True})  # blockwise, or the reference: gather
+    transposed: bool = dataclasses.field(metadata={"static": True})  # keys are [units, kv_heads, head_dim, unit]
 
     @classmethod
     def zeros(
@@ -52,6 +54,7 @@ class _Pools:
         compute: DTypeLike = jnp.float32,
         stacked: bool = False,
         attention: str = "blockwise",
+        transposed: bool = True,
     ) -> Self:
         """An empty cache of `units` pages (or slots) of `unit` tokens for every layer.
 
@@ -60,10 +63,13 @@ class _Pools:
           compute: what attention's products take; float32 on a CPU, bfloat16 on an accelerator.
           stacked: one array for all layers, [layers * units, ...], for a step that scans over layers.
           attention: "blockwise" or "gather", the slow reference.
+          transposed: K with its tokens in the last axis, as a CPU multiplies fastest. Not for a TPU, which would fill a tile of 128 with
+            the 16 tokens of a page, nor for a GPU, which gathers rows of head_dim faster.
         """
         stored = jnp.uint16 if jnp.dtype(dtype) == jnp.bfloat16 else jnp.dtype(dtype)
         arrays, each = (1, config.layers * units) if stacked else (config.layers, units)
-        k, v = (each, config.kv_heads, config.head_dim, unit), (each, config.kv_heads, unit, config.head_dim)
+        v = (each, config.kv_heads, unit, config.head_dim)
+        k = (*v[:2], v[3], v[2]) if transposed else v
         return cls(
             keys=tuple(jnp.zeros(k, stored) for _ in range(arrays)),
             values=tuple(jnp.zeros(v, stored) for _ in range(arrays)),
@@ -71,6 +77,7 @@ class _Pools:
             dtype=jnp.dtype(dtype).name,
             compute=jnp.dtype(compute).name,
             attention=attention,
+            transposed=transposed,
         )
 
     @property
@@ -79,7 +86,7 @@ class _Pools:
 
     @property
     def unit(self) -> int:
-        return self.keys[0].shape[3]
+        return self.values[0].shape[2]
 
     def _store(self, x: jax.Array) -> jax.Array:
         x = x.astype(self.dtype)
@@ -113,9 +120,8 @@ class _Pools:
         """Write tokens: unit and slot i32 [tokens] (unit >= units: dropped), k and v f32 [tokens, kv_heads, head_dim]."""
         i, first = self._pool(layer)
         at = jnp.where(unit < self.units, unit + first, jnp.iinfo(jnp.int32).max)
-        k, v = self._store(k), self._store(v)
-        keys = self.keys[i].at[at, :, :, slot].set(k, mode="drop")
-        values = self.values[i].at[at, :, slot, :].set(v, mode="drop")
+        keys = scatter.write(self.keys[i], at, slot, self._store(k), transposed=self.transposed)
+        values = scatter.write(self.values[i], at, slot, self._store(v), transposed=False)
         return dataclasses.replace(
             self,
             keys=(*self.keys[:i], keys, *self.keys[i + 1 :]),
@@ -197,9 +203,15 @@ class PagedKV(_Pools):
 
         def fetch(block: jax.Array, seen: jax.Array) -> tuple[jax.Array, jax.Array]:
             part = jax.lax.dynamic_slice_in_dim(table, block * pages, pages, axis=1) + first
-            k = self.keys[i].at[part].get(mode="clip").transpose(0, 2, 3, 1, 4)  # [rows, kv_heads, head_dim, pages, unit]
-            v = self.values[i].at[part].get(mode="clip").transpose(0, 2, 1, 3, 4)  # [rows, kv_heads, pages, unit, head_dim]
-            k, v = k.reshape(*k.shape[:3], -1), v.reshape(*v.shape[:2], -1, v.shape[4])
+            k, v = (array.at[part].get(mode="clip") for array in (self.keys[i], self.values[i]))
+            v = v.transpose(0, 2, 1, 3, 4)  # [rows, kv_heads, pages, unit, head_dim]
+            v = v.reshape(*v.shape[:2], -1, v.shape[4])
+            if self.transposed:
+                k = k.transpose(0, 2, 3, 1, 4)  # [rows, kv_heads, head_dim, pages, unit]
+                k = k.reshape(*k.shape[:3], -1)
+            else:
+                k = k.transpose(0, 2, 1, 3, 4)
+                k = k.reshape(v.shape).swapaxes(2, 3)
             return self._load(k), self._load(self._seen(v, seen))
 
         return fetch
@@ -229,9 +241,11 @@ class ContiguousKV(_Pools):
             # The last block of a capacity that is no multiple starts early, so it is rolled to where the mask expects it.
             at = jnp.minimum(block * size, self.unit - size)
             early = block * size - at
-            k = jax.lax.dynamic_slice_in_dim(self.keys[i], at, size, axis=3).at[slots].get(mode="clip")
+            axis = 3 if self.transposed else 2
+            k = jax.lax.dynamic_slice_in_dim(self.keys[i], at, size, axis=axis).at[slots].get(mode="clip")
             v = jax.lax.dynamic_slice_in_dim(self.values[i], at, size, axis=2).at[slots].get(mode="clip")
-            k, v = jnp.roll(k, -early, axis=3), jnp.roll(v, -early, axis=2)
+            k, v = jnp.roll(k, -early, axis=axis), jnp.roll(v, -early, axis=2)
+            k = k if self.transposed else k.swapaxes(2, 3)
             return self._load(k), self._load(self._seen(v, seen))
 
         return fetch

@@ -48,7 +48,9 @@ class Mixer:
             mixed = []
             for i, (s, a, b) in enumerate(spans):
                 with jax.named_scope(f"segment{i}"):
-                    mixed.append(self.kv.attend(self.layer, q[a:b], s, self.rule))
+                    with jax.named_scope("scores"):
+                        part = q[a:b]
+                    mixed.append(self.kv.attend(self.layer, part, s, self.rule))
             with jax.named_scope("values"):
                 return jnp.concatenate(mixed)
 
@@ -90,7 +92,9 @@ def run_layers(
             turn = jnp.where(is_local, angles["local"], angles["full"]) if "local" in angles else angles["full"]
         return (nnx.merge(graph, state)(x, turn, mixer), mixer.kv), None
 
-    (x, kv), _ = jax.lax.scan(layer, (x, kv), (weights, jnp.arange(config.layers), windows, jnp.array(local)))
+    with jax.named_scope("kv_read"):
+        index = jnp.arange(config.layers)
+    (x, kv), _ = jax.lax.scan(layer, (x, kv), (weights, index, windows, jnp.array(local)))
     return x, kv
 
 

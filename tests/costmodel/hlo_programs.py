@@ -2,7 +2,8 @@
 
 They carry the version they came from. To compile them again, with the extras gpu-targets and tpu-targets:
 ``PYTHONPATH=. python -c 'from tests.costmodel.hlo_programs import main; main()'`` (compilers take functions of a module, not a script's).
-Another folder of the same form, which HLO_PROGRAMS names, is tested too: foreign programs are the better test.
+Foreign programs are the better test: the folder ../shared/hlo beside the project, and those that HLO_PROGRAMS names, are tested too
+(slow) where they are there; they have the same form.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import pytest
 
 from costmodel.program import StepProgram
 from costmodel.targets import compile_for
@@ -24,7 +26,10 @@ from models.presets import PRESETS
 from tests.costmodel.xla_oracle import xla_count
 
 FOLDER = Path(__file__).parent / "programs"
-FOLDERS = [FOLDER, *(Path(name) for name in os.environ.get("HLO_PROGRAMS", "").split(os.pathsep) if name)]
+_SHARED = Path(__file__).parents[3] / "shared" / "hlo"
+FOREIGN = [Path(name) for name in os.environ.get("HLO_PROGRAMS", "").split(os.pathsep) if name]
+FOREIGN += [_SHARED] if (_SHARED / "totals.json").exists() and _SHARED not in FOREIGN else []
+FOLDERS = [FOLDER, *FOREIGN]
 # Two layers of a small model: all that a step has, in texts of 15 kB.
 SMALL = dataclasses.replace(PRESETS["smollm2-135m"], layers=2, windows=PRESETS["smollm2-135m"].windows[:2])
 
@@ -34,6 +39,16 @@ def totals(folder: Path) -> dict[str, Any]:
     """File name without ".xz" -> what is known of the program: library, generic_count, compiled_cost_analysis, trips."""
     found: dict[str, Any] = json.loads((folder / "totals.json").read_text())
     return found
+
+
+def cases(pattern: str = "") -> list[Any]:
+    """(folder, name) of every program whose name has the pattern, as parameters of a test; foreign ones are slow."""
+    return [
+        pytest.param(folder, name, marks=() if folder == FOLDER else pytest.mark.slow, id=name.removesuffix(".hlo"))
+        for folder in FOLDERS
+        for name in sorted(totals(folder))
+        if pattern in name
+    ]
 
 
 def program(name: str, folder: Path = FOLDER) -> str:

@@ -11,9 +11,7 @@ import pytest
 
 from costmodel.attribution import SCOPES, UNATTRIBUTED, component, primitive
 from costmodel.ledger import ledger
-from tests.costmodel.hlo_programs import FOLDERS, program, totals
-
-PROGRAMS = [(folder, name) for folder in FOLDERS for name in sorted(totals(folder)) if "step" in name]
+from tests.costmodel.hlo_programs import cases, program, totals
 
 
 @pytest.mark.parametrize(
@@ -195,7 +193,7 @@ def test_what_no_scope_speaks_of_is_unattributed():
     assert set(by) == {UNATTRIBUTED}
 
 
-@pytest.mark.parametrize(("folder", "name"), PROGRAMS, ids=[name for _, name in PROGRAMS])
+@pytest.mark.parametrize(("folder", "name"), cases("step"))
 def test_at_most_one_percent_of_our_steps_is_unattributed(folder, name):
     """On every target; and each component that a step has moves or computes something."""
     book = ledger(program(name, folder), totals(folder)[name].get("trips") or None)

@@ -1,5 +1,5 @@
-"""Traffic of programs that are not ours: decode steps shaped like Llama-3-8B, compiled for eight targets (the folder that HLO_PROGRAMS
-names; without it these tests skip).
+"""Traffic of programs that are not ours: decode steps shaped like Llama-3-8B, compiled for eight targets (../shared/hlo or
+another folder that HLO_PROGRAMS names; without one these tests skip).
 
 Oracles: arithmetic on the model's shapes (bf16 weights of every component are read once where they lie, whatever else the compiler does
 with them; so is every live KV page, and every new token is written once), the analytical counts that come with the programs, and the
@@ -25,7 +25,12 @@ HIDDEN, FFN, VOCAB, KV = 4096, 14336, 128256, 1024
 WEIGHTS = {"qkv": HIDDEN * (HIDDEN + 2 * KV), "out": HIDDEN**2, "gate_up": 2 * HIDDEN * FFN, "down": FFN * HIDDEN}  # of a layer
 ONCE = ("embed", "head", "sample")  # components that a program has once, however many layers
 
-pytestmark = pytest.mark.skipif(not FOREIGN, reason="HLO_PROGRAMS names no folder of programs with analytical counts")
+pytestmark = [
+    pytest.mark.skipif(
+        not FOREIGN, reason="neither ../shared/hlo nor HLO_PROGRAMS has programs with analytical counts"
+    ),
+    pytest.mark.slow,
+]
 
 
 @functools.cache

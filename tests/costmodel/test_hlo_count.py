@@ -12,7 +12,7 @@ from jax import lax
 from costmodel.cost import Cost
 from costmodel.hlo import parse
 from costmodel.hlo_bytes import padded
-from tests.costmodel.hlo_programs import FOLDERS, program, totals
+from tests.costmodel.hlo_programs import cases, program, totals
 from tests.costmodel.hlo_texts import counted
 
 
@@ -29,10 +29,7 @@ def assert_close(found, expected, relative):
         assert getattr(found, field) == pytest.approx(getattr(expected, field), rel=relative), field
 
 
-PROGRAMS = [(folder, name) for folder in FOLDERS for name in sorted(totals(folder))]
-
-
-@pytest.mark.parametrize(("folder", "name"), PROGRAMS, ids=[name.removesuffix(".hlo") for _, name in PROGRAMS])
+@pytest.mark.parametrize(("folder", "name"), cases())
 def test_kept_programs(folder, name):
     """The sum equals XLA's count of that module to 1e-6, which is what its float32 sums leave; a custom call is -1 there, 0 here.
 

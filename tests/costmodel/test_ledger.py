@@ -10,23 +10,28 @@ from jax import lax
 from costmodel.cost import Cost, total
 from costmodel.ledger import ledger
 from models.errors import UserError
-from tests.costmodel.hlo_programs import FOLDERS, program, totals
-
-PROGRAMS = [(folder, name) for folder in FOLDERS for name in sorted(totals(folder))]
+from tests.costmodel.hlo_programs import FOLDER, cases, program, totals
 
 
 def compiled(function, *shapes):
     return jax.jit(function).lower(*(jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes)).compile()
 
 
-@pytest.mark.parametrize(("folder", "name"), PROGRAMS, ids=[name.removesuffix(".hlo") for _, name in PROGRAMS])
+@pytest.mark.parametrize(("folder", "name"), cases())
 def test_kept_programs(folder, name):
-    """The lines sum to XLA's total: for a GPU that is not here, XLA itself says nothing, and the number says where it comes from."""
+    """The lines sum to XLA's total: for a GPU that is not here, XLA itself says nothing, and the number says where it comes from.
+
+    A TPU's compiler counts in whole tiles and by some rules of its own: within 1 % of its own count there.
+    """
     book, known = ledger(program(name.removesuffix(".hlo") + ".hlo", folder)), totals(folder)[name]["generic_count"]
+    own = totals(folder)[name]["compiled_cost_analysis"]
     everything = (each for computation in book.module.computations.values() for each in computation.instructions.values())
     calls = sum(each.opcode == "custom-call" for each in everything)
     assert book.reported.flops == pytest.approx(known["flops"] + calls, rel=1e-6)
-    assert book.reported.bytes == pytest.approx(known["bytes accessed"] + calls, rel=1e-6)
+    if name.startswith(("v4", "v5", "v6", "v7")):
+        assert book.reported.bytes == pytest.approx(own["bytes accessed"], rel=0.01)
+    else:
+        assert book.reported.bytes == pytest.approx(known["bytes accessed"] + calls, rel=1e-6)
     assert book.reported.transcendentals == pytest.approx(known["transcendentals"], rel=1e-6)
     assert book.source == f"compiled: text of {book.module.name}, counted by the rules of XLA's HloCostAnalysis"
     assert min(min(line.reported.flops, line.reported.bytes) for line in book.lines) >= 0
@@ -148,7 +153,7 @@ def test_a_count_that_the_program_has():
 @pytest.mark.parametrize("name", ["cpu_step_blockwise", "h100_step_blockwise", "v5e_step_blockwise", "v6e_step_blockwise"])
 def test_steps_of_the_engine(name):
     """The scopes of the step's own counts find its loops, and a longer context costs more, by the same amount each."""
-    text, given = program(f"{name}.hlo"), totals(FOLDERS[0])[f"{name}.hlo"]["trips"]
+    text, given = program(f"{name}.hlo"), totals(FOLDER)[f"{name}.hlo"]["trips"]
     costs = [ledger(text, {scope: count + more for scope, count in given.items()}).with_trips for more in (0, 1, 2)]
     assert costs[2] - costs[1] == costs[1] - costs[0]
     assert (costs[1] - costs[0]).bytes > 0

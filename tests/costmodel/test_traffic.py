@@ -14,9 +14,7 @@ from costmodel.ledger import ledger
 from costmodel.traffic import CONFIDENCE
 from models.errors import UserError
 from tests.costmodel.books import compiled, corrections, items, module, of_kind
-from tests.costmodel.hlo_programs import FOLDERS, program, totals
-
-PROGRAMS = [(folder, name) for folder in FOLDERS for name in sorted(totals(folder))]
+from tests.costmodel.hlo_programs import cases, program, totals
 
 
 def test_matmul_moves_what_xla_says():
@@ -131,7 +129,7 @@ def test_of_a_conditional_one_branch_moves():
     assert set(corrections(book)) <= {BRANCHES}
 
 
-@pytest.mark.parametrize(("folder", "name"), PROGRAMS, ids=[name for _, name in PROGRAMS])
+@pytest.mark.parametrize(("folder", "name"), cases())
 def test_books_balance_line_by_line(folder, name):
     """Reported bytes + named corrections = items, for each line exactly; and the sums by component are the total."""
     book = ledger(program(name, folder), totals(folder)[name].get("trips") or None)

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxserve.features import PLAIN
 from jaxserve.ladder import Bucket
 from jaxserve.programs import DonatedPoolError, Programs, blank, compile_programs
 from jaxserve.sampling import SamplingParams
@@ -70,6 +71,8 @@ def test_blank_work_is_all_padding():
 
 class FakeStep:
     """Stands in for the model: `meanwhile` runs when it is traced, with the number of rows."""
+
+    features = PLAIN
 
     def __init__(self, meanwhile: Any):
         self.meanwhile = meanwhile

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from costmodel.ledger import ledger
 from costmodel.measure import Ceilings
 from costmodel.nominal import nominal_of_model, nominal_step
 from costmodel.xla import XlaTotals, xla_totals
@@ -27,13 +28,14 @@ TOTALS = XlaTotals(7e9, 3e6, 5.0, 100_000_000, 20, 2_000_000, 10, 1, 1)
 
 
 def program(shape: Any = ((4, 1),), totals: XlaTotals = TOTALS, loops: int = 0) -> Program:
-    return Program(Bucket(shape, 10), 1.25, totals, loops, None, [])  # type: ignore[arg-type]
+    return Program(Bucket(shape, 10), 1.25, totals, loops, None, None, None, [])  # type: ignore[arg-type]
 
 
 def record(
     of: Program, contexts: tuple[int, ...], seconds: float, host: float = 0.001, tokens: int | None = None
 ) -> StepRecord:
-    return StepRecord(of, len(contexts), tokens or len(contexts), contexts, seconds, host)
+    counts = (1,) * len(contexts) if tokens is None else (tokens - len(contexts) + 1, *(1,) * (len(contexts) - 1))
+    return StepRecord(of, contexts, counts, seconds, host)
 
 
 def test_decode_by_hand():
@@ -114,6 +116,21 @@ def test_a_real_run_reports_each_program_with_xlas_own_numbers():
     per_row = (decode.xla_flops or 0) / 4
     multiplied = 2 * (s.model.parameters - 96 * 24)
     assert multiplied < per_row < 3 * multiplied
+
+
+def test_the_ledger_of_what_ran():
+    """Of each program its own ledger, with the loops of its middle step by context: by hand, blocks of 64 tokens for 4 rows."""
+    s = served()
+    generation = s.run([row(prompt(i, 9), 4, first=10 * i) for i in range(4)])
+    reports = report(generation.records, s.model, 4, LIMITS, Program.ledger)
+    for r in reports:
+        mine = next(p for p in s.programs if p.bucket.name == r.program)
+        contexts = sorted(max(x.contexts) for x in generation.records if x.program is mine)
+        middle = next(x for x in generation.records if x.program is mine and max(x.contexts) == contexts[len(contexts) // 2])
+        assert r.loop_counts == {f"layer{i}/attention/segment0": 1 for i in range(s.model.config.layers)}
+        book = ledger(mine._compiled, middle.trips())
+        assert (r.trip_flops, r.traffic_bytes) == (book.traffic.flops, book.traffic.bytes)
+        assert (r.trip_flops or 0) >= (r.xla_flops or 0) and r.traffic_bytes and r.xla_bytes
 
 
 def test_nothing_ran_nothing_reported():

@@ -1,0 +1,109 @@
+"""`python -m costmodel`: what a decode step costs, on any chip, by every witness.
+
+Only the command line stands here; JAX and all that needs it is imported once the options are known to be sound.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from costmodel import cli
+
+MODEL = click.option(
+    "--model", default="llama-3-8b", show_default=True, help="A name (see `models`), or a config.json or its folder."
+)
+CHIP = click.option("--chip", default="h100", show_default=True, help="A name (see `chips`); host is this machine, measured.")
+JSON = click.option("--json", "as_json", is_flag=True, help="JSON on standard output, for machines.")
+
+
+@click.group(epilog="Example: python -m costmodel decode --model llama-3-8b --chip h100 --batch 1,8,32 --analytical")
+def main() -> None:
+    """What a batched step costs: modelled, compiled and measured, and why the three differ."""
+
+
+@main.command(epilog="Example: python -m costmodel decode --model llama-3-8b --chip h100 --batch 1,32,256 --context 1024")
+@MODEL
+@CHIP
+@click.option("--batch", "batches", type=cli.Numbers(), default="1,8,32,64,128,256", show_default=True, help="Rows of a step.")
+@click.option("--context", type=int, default=1024, show_default=True, help="Tokens that each row holds when the step ends.")
+@click.option("--analytical", is_flag=True, help="The model alone: nothing is compiled, the core install is enough.")
+@click.option(
+    "--dtype", help="Of the weights. Default: float32 on a CPU, else bfloat16. With --analytical also int8, q4_1, ..."
+)
+@click.option("--kv-dtype", help="Of the KV cache. Default: the weights'.")
+@click.option("--attention", default="gather", show_default=True, help="gather, or blockwise as the engine serves.")
+@click.option("--layers", default="auto", show_default=True, help="unrolled, scanned, or auto: scanned on a TPU.")
+@click.option("--page-size", "page", type=click.IntRange(1), default=16, show_default=True, help="Tokens of a KV page.")
+@click.option("--slack", type=float, default=1.0, show_default=True, help="Pages of the pool over those that all rows need.")
+@click.option("--whole", is_flag=True, help="Compile all layers and extrapolate nothing.")
+@click.option("--measure", "repeats", type=click.IntRange(0), default=0, help="Run the step so many times (--chip host).")
+@click.option("--table", type=click.Choice(["lesson"]), help="lesson: the nominal model's table, every doubling of the batch.")
+@click.option(
+    "--plot", type=Path, help="Write the roofline with its points: .png, .pdf or .svg (pip install 'jaxserve[plots]')."
+)
+@click.option("--csv", "as_csv", is_flag=True, help="Comma-separated values on standard output.")
+@JSON
+def decode(**options: Any) -> None:
+    """A decode step at each batch size: analytical, as XLA reports it, with trip counts, as memory traffic, and the waterfall between."""
+    with cli.importing():
+        from costmodel.commands.decode import run
+    with cli.Bars() as bars:
+        printed = run(bars.bar, **options)
+    printed.print()
+
+
+@main.command(epilog="Example: python -m costmodel chips --json")
+@JSON
+def chips(as_json: bool) -> None:
+    """The chips that a step can be priced on: dense peaks, bandwidths, sources, and which can be compiled for."""
+    from costmodel.commands.lists import chips as run
+
+    run(as_json).print()
+
+
+@main.command(epilog="Example: python -m costmodel models")
+@JSON
+def models(as_json: bool) -> None:
+    """The models that are known by name, their shape, their KV cache, and whether the engine runs them."""
+    with cli.importing():
+        from costmodel.commands.lists import models as run
+    run(as_json).print()
+
+
+@main.command(epilog="Example: python -m costmodel params --model mixtral-8x7b")
+@MODEL
+@click.option("--dtype", default="bfloat16", show_default=True, help="Format of the weights: bfloat16, int8, q4_1, ...")
+@JSON
+def params(model: str, dtype: str, as_json: bool) -> None:
+    """Parameters and bytes of a model by component, and where the counts come from."""
+    with cli.importing():
+        from costmodel.commands.lists import params as run
+    run(model, dtype, as_json).print()
+
+
+@main.command(epilog="Example: python -m costmodel ledger --model llama-3-8b --chip h100 --batch 32 --layers 2 --top 15")
+@click.argument("file", type=Path, required=False)
+@MODEL
+@CHIP
+@click.option("--batch", type=click.IntRange(1), default=32, show_default=True, help="Rows of the step.")
+@click.option("--context", type=int, default=1024, show_default=True, help="Tokens that each row holds.")
+@click.option("--attention", default="gather", show_default=True, help="gather or blockwise.")
+@click.option("--layers", type=click.IntRange(1), default=2, show_default=True, help="Only the model's first layers.")
+@click.option("--trips", type=click.IntRange(0), help="Of a FILE: iterations of the loops whose bound is data.")
+@click.option("--top", type=click.IntRange(1), default=20, show_default=True, help="Instructions to print.")
+@click.option("--text", type=Path, help="Write the program's text there too (.hlo, or .hlo.xz to compress it).")
+@JSON
+def ledger(**options: Any) -> None:
+    """The instructions of a program that move most, with their component: of FILE (HLO text, also .xz), or of a step compiled now."""
+    with cli.importing():
+        from costmodel.commands.ledger import run
+    with cli.Bars() as bars:
+        printed = run(bars.bar, **options)
+    printed.print()
+
+
+if __name__ == "__main__":
+    cli.run(main)

@@ -1,0 +1,1 @@
+"""What the subcommands of `python -m costmodel` do; their options stand in `costmodel.__main__`."""

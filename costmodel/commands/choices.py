@@ -1,0 +1,94 @@
+"""What the options --model and --chip mean."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import jax
+
+from costmodel.architecture import Architecture
+from costmodel.architecture_config import from_config
+from costmodel.catalog import as_architecture, find_architecture
+from costmodel.chip import Chip
+from costmodel.chips import find_chip
+from costmodel.measure import ceilings
+from costmodel.program import Platform
+from costmodel.target_table import TARGETS
+from models.config import ModelConfig
+from models.errors import UserError
+from models.hf_config import ARCHITECTURES, from_hf
+from models.presets import PRESETS
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelChoice:
+    """A model by name. `config` is what the engine runs; None where the cost model alone knows the architecture."""
+
+    name: str
+    architecture: Architecture
+    config: ModelConfig | None
+
+    @property
+    def best(self) -> ModelConfig | Architecture:
+        """The config where there is one."""
+        return self.config or self.architecture
+
+
+def choose_model(text: str) -> ModelChoice:
+    """A name in the catalogue, or a Hugging Face config.json or the folder that holds it.
+
+    Raises:
+      UserError: no such model, no such file, or a config that nobody here understands.
+    """
+    path = Path(text)
+    if path.exists():
+        return _of_file(path / "config.json" if path.is_dir() else path)
+    if path.suffix == ".json" or "/" in text:
+        raise UserError(
+            f"--model {text} does not exist; give a config.json, a folder with one, or a name (python -m costmodel models)"
+        )
+    architecture = find_architecture(text)
+    return ModelChoice(architecture.name, architecture, PRESETS.get(architecture.name))
+
+
+def _of_file(path: Path) -> ModelChoice:
+    try:
+        given = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"--model {path} cannot be read: {error.strerror}; give a config.json or a folder with one") from None
+    except ValueError as error:
+        raise UserError(f"--model {path} is no JSON ({error}); give a Hugging Face config.json") from None
+    if not isinstance(given, dict):
+        raise UserError(f"--model {path} holds a JSON {type(given).__name__}; a config.json is an object")
+    names, stem = given.get("architectures"), path.resolve().parent.name
+    if isinstance(names, list) and names and names[0] in ARCHITECTURES:
+        config = from_hf(given, origin=str(path))
+        return ModelChoice(stem, as_architecture(config), config)
+    return ModelChoice(stem, from_config(given, name=stem, origin=str(path)), None)
+
+
+@dataclasses.dataclass(frozen=True)
+class ChipChoice:
+    """A chip, what to compile for (None: nobody here can), and the platform of its programs."""
+
+    chip: Chip
+    target: str | None
+    platform: Platform
+
+
+def choose_chip(text: str) -> ChipChoice:
+    """A name in the chip table, or host: this machine, whose ceilings are measured once and kept.
+
+    Raises:
+      UserError: no such chip.
+    """
+    if text.strip().lower() == "host":
+        backend = jax.default_backend()
+        platform: Platform = "gpu" if backend == "gpu" else "tpu" if backend == "tpu" else "cpu"
+        return ChipChoice(ceilings().chip(), "host", platform)
+    chip = find_chip(text)
+    target = TARGETS.get(chip.name)
+    tpu = chip.name.startswith("tpu-")
+    return ChipChoice(chip, chip.name if target else None, "tpu" if tpu else "gpu")
