@@ -109,6 +109,6 @@ def main() -> None:
             "trips": function.trips(200) if isinstance(function, StepProgram) else {},
         }
         with lzma.open(FOLDER / f"{name}.hlo.xz", "wt", encoding="utf-8", preset=9 | lzma.PRESET_EXTREME) as file:
-            file.write(compiled.text)
+            file.write(compiled.text.replace(f"{Path(__file__).parents[2]}/", ""))
         print(name, compiled.versions, known[f"{name}.hlo"])
     (FOLDER / "totals.json").write_text(json.dumps(known, indent=1) + "\n")
