@@ -46,7 +46,7 @@ class StepProgram:
       dtype: of the matrices. kv_dtype: what K and V are stored in. compute: what attention multiplies in.
       attention: "blockwise", or the reference: "gather".
       scanned: the layers are one scan over stacked weights and one pool, not unrolled.
-      transposed: K lies with its tokens in the last axis, see `PagedKV.zeros`.
+      heads_first: how K and V lie, see `PagedKV.zeros`.
       slack: pages of the pool over those that all rows need when full.
       every_token: choose a token after every query token and not only after the last.
     """
@@ -60,7 +60,7 @@ class StepProgram:
     compute: str = "bfloat16"
     attention: str = "blockwise"
     scanned: bool = False
-    transposed: bool = False
+    heads_first: bool = False
     slack: float = 1.0
     every_token: bool = False
 
@@ -96,7 +96,7 @@ class StepProgram:
         dtype = options.pop("dtype", "float32" if platform == "cpu" else "bfloat16")
         stored = options.pop("kv_dtype", dtype)
         compute = options.pop("compute", "float32" if platform == "cpu" else stored)
-        fixed = {"scanned": platform == "tpu", "transposed": platform == "cpu", **options}
+        fixed = {"scanned": platform == "tpu", "heads_first": platform == "cpu", **options}
         return cls(config, tuple(shape), context, dtype=dtype, kv_dtype=stored, compute=compute, **fixed)
 
     __name__ = "step"  # what JAX calls the compiled module
@@ -145,7 +145,7 @@ class StepProgram:
             compute=self.compute,
             stacked=self.scanned,
             attention=self.attention,
-            transposed=self.transposed,
+            heads_first=self.heads_first,
         )
 
     def _segment(self, rows: int, query: int, held: Any) -> Segment:

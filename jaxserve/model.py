@@ -55,7 +55,7 @@ class Model:
         """A pool of `pages` pages of `page` tokens, stored in `dtype`."""
         on_cpu = (self.device.platform if self.device else jax.default_backend()) == "cpu"
         compute = "float32" if on_cpu or dtype == "float32" else "bfloat16"
-        pool = PagedKV.zeros(self.config, pages, page, dtype, compute=compute, stacked=self.step.stacked, transposed=on_cpu)
+        pool = PagedKV.zeros(self.config, pages, page, dtype, compute=compute, stacked=self.step.stacked, heads_first=on_cpu)
         return pool if self.device is None else jax.device_put(pool, self.device)
 
 

@@ -75,6 +75,15 @@ def reference(q: jax.Array, fetch: Fetch, size: int, segment: Segment, rule: Rul
         return _product(weights, v) / total
 
 
+def block_tokens(segment: Segment) -> int:
+    """Tokens of one step of the blockwise loop, before rounding up to whole pages.
+
+    A block of all rows should stay in cache, each step of the loop costs a dozen small kernels however little they do, and what a
+    block holds past the longest row is wasted: 32 at 64 rows, 64 at fewer, 256 for a prefill chunk.
+    """
+    return min(max(2048 // segment.rows, 32), 64 if segment.query == 1 else 256)
+
+
 def block_range(segment: Segment, block: int, window: int | jax.Array | None, numbers: Any = jnp) -> tuple[Any, Any]:
     """(first, stop): the blocks of `block` tokens from the first that any row's window reaches to the last that any row has filled.
 

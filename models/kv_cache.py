@@ -3,7 +3,8 @@
 A cache is an argument of the step and is donated to it, so a write updates the pool in place. 16-bit pools are kept as uint16 and
 reinterpreted at the edge: XLA's CPU backend would upcast a bfloat16 pool, whole, at every write.
 
-V is stored as [.., tokens, head_dim]; K as well, or on a CPU transposed, [.., head_dim, tokens]; see `attention.py`.
+A page is [page, kv_heads, head_dim], so that a write is one piece and a gather feeds a matmul as it is. On a CPU heads lie outside
+tokens and K transposed, [kv_heads, head_dim, page], as its matmuls read fastest (see `attention.py`).
 """
 
 from __future__ import annotations
@@ -16,32 +17,24 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
 
-from models import scatter
-from models.attention import Fetch, Rule, block_range, blockwise, reference
+from models.attention import Fetch, Rule, block_range, block_tokens, blockwise, reference
 from models.config import ModelConfig
 from models.segment import Segment
-
-
-def block_tokens(segment: Segment) -> int:
-    """Tokens of one step of the blockwise loop, before rounding up to whole pages.
-
-    A block of all rows should stay in cache, each step of the loop costs a dozen small kernels however little they do, and what a
-    block holds past the longest row is wasted: 32 at 64 rows, 64 at fewer, 256 for a prefill chunk.
-    """
-    return min(max(2048 // segment.rows, 32), 64 if segment.query == 1 else 256)
 
 
 @dataclasses.dataclass(frozen=True)
 class _Pools:
     """What both caches share: one array a layer, or one for all layers (under scan), and how numbers are stored."""
 
-    keys: tuple[jax.Array, ...]  # each [units, kv_heads, unit, head_dim], or transposed; a unit is a page or a slot
-    values: tuple[jax.Array, ...]  # each [units, kv_heads, unit, head_dim]
+    keys: tuple[
+        jax.Array, ...
+    ]  # each [units, unit, kv_heads, head_dim], or [units, kv_heads, head_dim, unit]; a unit is a page or a slot
+    values: tuple[jax.Array, ...]  # each [units, unit, kv_heads, head_dim], or [units, kv_heads, unit, head_dim]
     layers: int = dataclasses.field(metadata={"static": True})
     dtype: str = dataclasses.field(metadata={"static": True})  # what is stored: float32 or bfloat16
     compute: str = dataclasses.field(metadata={"static": True})  # what attention multiplies in
     attention: str = dataclasses.field(metadata={"static": True})  # blockwise, or the reference: gather
-    transposed: bool = dataclasses.field(metadata={"static": True})  # keys are [units, kv_heads, head_dim, unit]
+    heads_first: bool = dataclasses.field(metadata={"static": True})  # heads lie outside tokens, and K transposed
 
     @classmethod
     def zeros(
@@ -54,7 +47,7 @@ class _Pools:
         compute: DTypeLike = jnp.float32,
         stacked: bool = False,
         attention: str = "blockwise",
-        transposed: bool = True,
+        heads_first: bool = True,
     ) -> Self:
         """An empty cache of `units` pages (or slots) of `unit` tokens for every layer.
 
@@ -63,13 +56,13 @@ class _Pools:
           compute: what attention's products take; float32 on a CPU, bfloat16 on an accelerator.
           stacked: one array for all layers, [layers * units, ...], for a step that scans over layers.
           attention: "blockwise" or "gather", the slow reference.
-          transposed: K with its tokens in the last axis, as a CPU multiplies fastest. Not for a TPU, which would fill a tile of 128 with
-            the 16 tokens of a page, nor for a GPU, which gathers rows of head_dim faster.
+          heads_first: as suits a CPU. A TPU would fill a tile of 128 with the 16 tokens of a page, and copy the pool to write.
         """
         stored = jnp.uint16 if jnp.dtype(dtype) == jnp.bfloat16 else jnp.dtype(dtype)
         arrays, each = (1, config.layers * units) if stacked else (config.layers, units)
-        v = (each, config.kv_heads, unit, config.head_dim)
-        k = (*v[:2], v[3], v[2]) if transposed else v
+        heads, size = config.kv_heads, config.head_dim
+        tokens_first = (each, unit, heads, size)
+        k, v = ((each, heads, size, unit), (each, heads, unit, size)) if heads_first else (tokens_first, tokens_first)
         return cls(
             keys=tuple(jnp.zeros(k, stored) for _ in range(arrays)),
             values=tuple(jnp.zeros(v, stored) for _ in range(arrays)),
@@ -77,7 +70,7 @@ class _Pools:
             dtype=jnp.dtype(dtype).name,
             compute=jnp.dtype(compute).name,
             attention=attention,
-            transposed=transposed,
+            heads_first=heads_first,
         )
 
     @property
@@ -86,21 +79,23 @@ class _Pools:
 
     @property
     def unit(self) -> int:
-        return self.values[0].shape[2]
+        return self.values[0].shape[2 if self.heads_first else 1]
 
     def _store(self, x: jax.Array) -> jax.Array:
         x = x.astype(self.dtype)
         return jax.lax.bitcast_convert_type(x, jnp.uint16) if self.dtype == "bfloat16" else x
 
-    def _seen(self, v: jax.Array, seen: jax.Array) -> jax.Array:
-        """Stored V [rows, kv_heads, n, head_dim] with the tokens that are not seen, bool [rows, n], set to 0, whatever lies there.
+    def _loaded(self, k: jax.Array, v: jax.Array, seen: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """What a `Fetch` gives, of stored K and V of n tokens; V is set to 0 where seen, bool [rows, n], says so, whatever lies there.
 
         As integers, by their bits: a CPU does that in passing, where a select on floats costs as much as reading them.
         """
         bits = jnp.uint16 if v.dtype.itemsize == 2 else jnp.uint32
-        mask = -seen.astype(bits)[:, None, :, None]  # all ones or all zeros
-        kept = jax.lax.bitcast_convert_type(v, bits) & mask
-        return jax.lax.bitcast_convert_type(kept, v.dtype)
+        mask = -seen.astype(bits)  # all ones or all zeros
+        mask = mask[:, None, :, None] if self.heads_first else mask[:, :, None, None]
+        kept = jax.lax.bitcast_convert_type(jax.lax.bitcast_convert_type(v, bits) & mask, v.dtype)
+        k, v = self._load(k), self._load(kept)
+        return (k, v) if self.heads_first else (k.transpose(0, 2, 3, 1), v.swapaxes(1, 2))
 
     def _load(self, x: jax.Array) -> jax.Array:
         if self.dtype != "bfloat16":
@@ -120,8 +115,11 @@ class _Pools:
         """Write tokens: unit and slot i32 [tokens] (unit >= units: dropped), k and v f32 [tokens, kv_heads, head_dim]."""
         i, first = self._pool(layer)
         at = jnp.where(unit < self.units, unit + first, jnp.iinfo(jnp.int32).max)
-        keys = scatter.write(self.keys[i], at, slot, self._store(k), transposed=self.transposed)
-        values = scatter.write(self.values[i], at, slot, self._store(v), transposed=False)
+        k, v, keys, values = self._store(k), self._store(v), self.keys[i], self.values[i]
+        if self.heads_first:
+            keys, values = keys.at[at, :, :, slot].set(k, mode="drop"), values.at[at, :, slot, :].set(v, mode="drop")
+        else:
+            keys, values = keys.at[at, slot].set(k, mode="drop"), values.at[at, slot].set(v, mode="drop")
         return dataclasses.replace(
             self,
             keys=(*self.keys[:i], keys, *self.keys[i + 1 :]),
@@ -131,7 +129,7 @@ class _Pools:
     def _grouped(self, q: jax.Array, rows: int) -> jax.Array:
         """q f32 [rows * query, heads, head_dim] -> [rows, kv_heads, group * query, head_dim]."""
         tokens, heads, d = q.shape
-        kv_heads = self.keys[0].shape[1]
+        kv_heads = self.keys[0].shape[1 if self.heads_first else 2]
         q = q.reshape(rows, tokens // rows, kv_heads, heads // kv_heads, d)
         return q.transpose(0, 2, 3, 1, 4).reshape(rows, kv_heads, -1, d)
 
@@ -204,15 +202,13 @@ class PagedKV(_Pools):
         def fetch(block: jax.Array, seen: jax.Array) -> tuple[jax.Array, jax.Array]:
             part = jax.lax.dynamic_slice_in_dim(table, block * pages, pages, axis=1) + first
             k, v = (array.at[part].get(mode="clip") for array in (self.keys[i], self.values[i]))
-            v = v.transpose(0, 2, 1, 3, 4)  # [rows, kv_heads, pages, unit, head_dim]
-            v = v.reshape(*v.shape[:2], -1, v.shape[4])
-            if self.transposed:
+            if self.heads_first:
                 k = k.transpose(0, 2, 3, 1, 4)  # [rows, kv_heads, head_dim, pages, unit]
-                k = k.reshape(*k.shape[:3], -1)
+                v = v.transpose(0, 2, 1, 3, 4)  # [rows, kv_heads, pages, unit, head_dim]
+                k, v = k.reshape(*k.shape[:3], -1), v.reshape(*v.shape[:2], -1, v.shape[4])
             else:
-                k = k.transpose(0, 2, 1, 3, 4)
-                k = k.reshape(v.shape).swapaxes(2, 3)
-            return self._load(k), self._load(self._seen(v, seen))
+                k, v = (x.reshape(len(part), -1, *x.shape[3:]) for x in (k, v))  # [rows, tokens, kv_heads, head_dim]
+            return self._loaded(k, v, seen)
 
         return fetch
 
@@ -241,11 +237,11 @@ class ContiguousKV(_Pools):
             # The last block of a capacity that is no multiple starts early, so it is rolled to where the mask expects it.
             at = jnp.minimum(block * size, self.unit - size)
             early = block * size - at
-            axis = 3 if self.transposed else 2
-            k = jax.lax.dynamic_slice_in_dim(self.keys[i], at, size, axis=axis).at[slots].get(mode="clip")
-            v = jax.lax.dynamic_slice_in_dim(self.values[i], at, size, axis=2).at[slots].get(mode="clip")
-            k, v = jnp.roll(k, -early, axis=axis), jnp.roll(v, -early, axis=2)
-            k = k if self.transposed else k.swapaxes(2, 3)
-            return self._load(k), self._load(self._seen(v, seen))
+            axes = (3, 2) if self.heads_first else (1, 1)  # of the tokens in K and in V
+            k, v = (
+                jnp.roll(jax.lax.dynamic_slice_in_dim(array, at, size, axis=axis).at[slots].get(mode="clip"), -early, axis=axis)
+                for array, axis in zip((self.keys[i], self.values[i]), axes, strict=True)
+            )
+            return self._loaded(k, v, seen)
 
         return fetch

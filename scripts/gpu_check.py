@@ -161,8 +161,8 @@ def default_check_model() -> str:
 @click.option("--limit-s", default=300.0, show_default=True, help="Seconds after which what is left is skipped.")
 @click.option("--allow-cpu", is_flag=True, help="Go through all of it on a CPU.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
-def main(model: str, batches: tuple[int, ...], context: int, steps: int, dtype: str, check_model: str | None, check_rows: int, check_tokens: int,
-         limit_s: float, allow_cpu: bool, as_json: bool) -> None:  # fmt: skip
+def main(model: str, batches: tuple[int, ...], context: int, steps: int, dtype: str, check_model: str | None, check_rows: int,
+         check_tokens: int, limit_s: float, allow_cpu: bool, as_json: bool) -> None:  # fmt: skip
     """Check a GPU: tokens against f32 on the CPU, and the bandwidth that decode steps achieve. Exits with 1 where tokens disagree."""
     end = time.monotonic() + limit_s
     sizes = batches

@@ -102,8 +102,9 @@ def main(chips: tuple[str, ...], batches: tuple[int, ...] | None, as_json: bool)
         return
     console = Console(width=150, highlight=False)
     console.print(f"{today()}, " + ", ".join(f"{name} {value}" for name, value in versions.items()))
-    columns = ("chip", "batch", *(f"{name}\n{side}" for name in FIGURES for side in ("ours", "theirs", "off by")), "basis")
-    console.print(table("compiled over analytical", columns, [cells(row) for row in rows], left=1, words=1))
+    columns = ("chip", "batch", *(f"{name}\n{side}" for name in FIGURES for side in ("ours", "theirs", "off by")))
+    console.print(table("compiled over analytical", columns, [cells(row) for row in rows]))
+    console.print("; ".join(f"{chip}: {next(row.basis for row in rows if row.chip == chip)}" for chip in wanted))
     for row in rows:
         parts = sorted(row.residuals.items(), key=lambda pair: -abs(pair[1]))[:4]
         console.print(f"{row.chip} at {row.batch}: " + ", ".join(f"{name} {amount / 1e9:+.3f} GB" for name, amount in parts))
@@ -115,7 +116,7 @@ def cells(row: Row) -> list[Any]:
     for a, b, off in zip(row.ours, row.theirs, row.deviations, strict=True):
         mark = "" if off is None or abs(off) <= WITHIN else " !"
         shown += [f"{a:.3f}", "-" if b is None else f"{b:g}", "-" if off is None else f"{100 * off:+.1f} %{mark}"]
-    return [*shown, row.basis]
+    return shown
 
 
 def version(package: str) -> str:

@@ -25,8 +25,9 @@ def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 def cases() -> list:
-    """Commands on the real weights are slow."""
-    return [pytest.param(c, marks=() if "random:tiny" in c else pytest.mark.slow) for c in COMMANDS]
+    """Commands on the real weights are slow, and where ceilings of the machine are measured."""
+    quick = ("random:tiny", "--analytical", "--table lesson")
+    return [pytest.param(c, marks=() if any(q in c for q in quick) else pytest.mark.slow) for c in COMMANDS]
 
 
 def test_there_are_examples():
@@ -35,7 +36,7 @@ def test_there_are_examples():
 
 @pytest.mark.parametrize("command", cases())
 def test_command(command: str, tmp_path: Path):
-    if "random:" not in command:
+    if "random:" not in command and "costmodel" not in command:
         try:
             open_checkpoint("smollm2")
         except UserError as error:

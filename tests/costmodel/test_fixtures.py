@@ -1,11 +1,11 @@
-"""Our own steps in every form that is served, for four targets, as their compilers wrote them (`scripts/make_hlo_fixtures.py`).
+"""The ledger of our own steps for four targets, from texts that `scripts/make_hlo_fixtures.py` keeps in `fixtures/`.
 
-Oracles: XLA's own count of each text, the books of the ledger, and the analytical model, which knows nothing of the program.
+Oracles: XLA's count of the same text by its generic rules, what the compiler of a TPU reported itself, and the issue's limit on bytes
+that no component accounts for.
 """
 
 from __future__ import annotations
 
-import functools
 import json
 import lzma
 from pathlib import Path
@@ -13,80 +13,56 @@ from typing import Any
 
 import pytest
 
-from costmodel.analytical import step_cost
-from costmodel.compiled import CompiledCost
 from costmodel.ledger import Ledger, ledger
-from costmodel.reconcile import reconcile
-from models.config import ModelConfig, RopeConfig
+from models.errors import UserError
 
 FOLDER = Path(__file__).parent / "fixtures"
-KNOWN: dict[str, Any] = json.loads((FOLDER / "totals.json").read_text(encoding="utf-8"))
-DECODE = [name for name in sorted(KNOWN) if "_B4" in name or "_B32" in name]
+TOTALS: dict[str, dict[str, Any]] = json.loads((FOLDER / "totals.json").read_text())
 
 
-@functools.cache
-def book(name: str) -> Ledger:
-    text = lzma.decompress((FOLDER / f"{name}.hlo.xz").read_bytes()).decode()
-    return ledger(text, KNOWN[name]["trips"] or None)
+def text(name: str) -> str:
+    return lzma.open(FOLDER / f"{name}.hlo.xz", "rt", encoding="utf-8").read()
 
 
-def config(name: str) -> ModelConfig:
-    """The model that a fixture was made of."""
-    given = dict(KNOWN[name]["step"]["config"])
-    for rope in ("rope", "rope_local"):
-        given[rope] = RopeConfig(**given[rope]) if given[rope] else None
-    return ModelConfig(**{**given, "windows": tuple(given["windows"]), "eos_tokens": tuple(given["eos_tokens"])})
+def read(name: str) -> Ledger:
+    return ledger(text(name), TOTALS[name]["trips"] or None)
 
 
-BEYOND = pytest.mark.xfail(
-    reason="1.06 % under the TPU's own count: 5.4 MB of its fusions are charged by a rule that is not known here"
-)
+def test_every_text_has_its_totals():
+    assert {path.name.removesuffix(".hlo.xz") for path in FOLDER.glob("*.xz")} == set(TOTALS)
+    assert sum(path.stat().st_size for path in FOLDER.iterdir()) < 1.1e6
+    assert {known["target"] for known in TOTALS.values()} == {"cpu", "h100-sxm", "tpu-v5e", "tpu-v6e"}
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=BEYOND if n == "v6e_mixed" else ()) for n in sorted(KNOWN)])
-def test_sums_equal_xlas_own(name: str):
-    """On a TPU within 1 % of its own count, which is in whole tiles."""
-    found, known, own = book(name).reported, KNOWN[name]["generic"], KNOWN[name]["compiled"]
-    everything = (i for computation in book(name).module.computations.values() for i in computation.instructions.values())
-    calls = sum(i.opcode == "custom-call" for i in everything)  # each counts -1 there
-    assert found.flops == pytest.approx(known["flops"] + calls, rel=1e-6)
-    assert found.transcendentals == pytest.approx(known["transcendentals"], rel=1e-6)
-    if KNOWN[name]["target"].startswith("tpu"):
-        assert found.bytes == pytest.approx(own["bytes_accessed"], rel=0.01)
+@pytest.mark.parametrize("name", TOTALS)
+def test_sums_equal_xlas_and_all_bytes_have_a_component(name: str):
+    found, known = read(name), TOTALS[name]
+    generic, own = known["generic"], known["compiled"]
+    assert found.reported.flops == pytest.approx(generic["flops"], rel=1e-6)
+    assert found.reported.transcendentals == pytest.approx(generic["transcendentals"], rel=1e-6)
+    if known["target"].startswith("tpu"):  # whose compiler charges bytes by rules of its own
+        assert found.reported.flops == pytest.approx(own["flops"], rel=1e-6)
+        assert found.reported.bytes == pytest.approx(own["bytes_accessed"], rel=0.01)
     else:
-        assert found.bytes == pytest.approx(known["bytes accessed"] + calls, rel=1e-6)
-
-
-@pytest.mark.parametrize("name", sorted(KNOWN))
-def test_the_books_balance_and_everything_has_an_owner(name: str):
-    found = CompiledCost.of(book(name))
-    assert found.with_trips.bytes + sum(found.corrections.values()) == pytest.approx(found.traffic.bytes, rel=1e-12)
-    assert sum(found.items.values()) == pytest.approx(found.traffic.bytes, rel=1e-12)
-    assert found.unattributed <= 0.01
-    assert {"embed", "qkv", "kv_write", "gate_up", "down", "out", "head"} <= book(name).by_component().keys()
-
-
-@pytest.mark.parametrize("name", DECODE)
-def test_every_weight_is_read_and_the_rest_is_named(name: str):
-    """Against the analytical model: traffic is no less than the weights, FLOPs are those of the products and little more, and the
-    named residuals sum to what XLA reports."""
-    step = KNOWN[name]["step"]
-    cost = step_cost(
-        config(name), batch=step["shape"][0][0], context=step["context"], dtype=step["dtype"], kv_dtype=step["kv_dtype"]
-    )
-    found = reconcile(cost, book(name))
-    assert found.unexplained < 1e-9
-    assert found.compiled.traffic.bytes > 0.99 * float(cost.weight_bytes)
-    assert 0.99 < found.ratio("traffic", "flops") < 1.1
+        assert found.reported.bytes == pytest.approx(generic["bytes accessed"], rel=1e-6)
+    parts = found.by_component()
+    assert sum(part.bytes for part in parts.values()) == pytest.approx(found.traffic.bytes, rel=1e-9)
+    assert "unattributed" not in parts or parts["unattributed"].bytes <= 0.01 * found.traffic.bytes
+    assert found.unpriced == ()
 
 
 @pytest.mark.parametrize("target", ["cpu", "h100", "v5e", "v6e"])
-def test_a_larger_pool_moves_nothing_more(target: str):
-    """A pool of four times the pages that the rows need: what the compiler charges may grow with it, what moves may not."""
+def test_traffic_does_not_follow_the_pool_and_work_follows_the_context(target: str):
+    """Four times the pages move nothing more; half the blocks halve what attention reads."""
     name = f"{target}_pool_of_4"
-    found = CompiledCost.of(book(name))
-    pool = KNOWN[name]["step"]
-    kv = (
-        2 * 2 * 2 * 128 * (4 if pool["kv_dtype"] == "float32" else 2) * 512 * 8
-    )  # K and V of 2 layers, 2 heads of 128, 8 full rows
-    assert found.bytes_of(lambda key: key[0] == "kv" and key[1] == "in place") < 1.3 * kv
+    whole = read(name)
+    half = ledger(text(name), {scope: count / 2 for scope, count in TOTALS[name]["trips"].items()})
+    kv = 8 * 512 * 2 * 2 * 2 * 128 * (4 if target == "cpu" else 2)  # rows, context, layers, K and V, KV heads, head_dim, bytes
+    moved = whole.by_component()["kv_read"].bytes
+    assert kv * 0.99 < moved < kv * 6
+    assert half.by_component()["kv_read"].bytes == pytest.approx(moved / 2, rel=0.02)
+
+
+def test_a_loop_that_data_bound_is_never_run_once_in_silence():
+    with pytest.raises(UserError, match="trips"):
+        _ = ledger(text("cpu_unroll_blockwise_B4")).traffic

@@ -132,14 +132,14 @@ def test_one_pool_for_all_layers_equals_one_a_layer(kind: Any, attention: str, d
 @pytest.mark.parametrize("attention", ["blockwise", "gather"])
 @pytest.mark.parametrize("kind", [PagedKV, ContiguousKV])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_either_way_that_k_lies_gives_the_definition(kind: Any, attention: str, dtype: str):
-    """Transposed for a CPU, plain for accelerators; the oracle is attention in float64 over what is stored."""
+def test_either_way_that_they_lie_gives_the_definition(kind: Any, attention: str, dtype: str):
+    """Heads outside tokens for a CPU, tokens outside heads for accelerators; the oracle is attention in float64 over what is stored."""
     table, units = caches.pages(LENGTHS, 16) if kind is PagedKV else (np.arange(5, dtype=np.int32)[:, None], 5)
     batch = Batch.random(caches.config(), LENGTHS, 2, table)
     shapes = set()
-    for transposed in (True, False):
+    for heads_first in (True, False):
         kv = kind.zeros(
-            caches.config(), units, 16 if kind is PagedKV else 310, dtype, attention=attention, transposed=transposed
+            caches.config(), units, 16 if kind is PagedKV else 310, dtype, attention=attention, heads_first=heads_first
         )
         shapes.add(kv.keys[0].shape)
         found = batch.attend(batch.write(caches.filled(kv, NAN)), RULE)
