@@ -59,12 +59,12 @@ class Pages(NamedTuple):
 
     def take(self, count: int) -> tuple[Pages, tuple[int, ...]] | None:
         """`count` free pages for one table; None, and nothing has changed, where there are fewer."""
-        if count > self.free:
+        total, unused, returned, holders = self
+        new = max(count - returned.size, 0)
+        if new > total - unused:
             return None
-        old = min(count, self.returned.size)
-        ids, returned = self.returned.pop(old)
-        unused = self.unused + count - old
-        return Pages(self.total, unused, returned, self.holders), (*ids, *range(self.unused, unused))
+        ids, returned = returned.pop(count - new)
+        return Pages(total, unused + new, returned, holders), (*ids, *range(unused, unused + new))
 
     def shared(self, page: int) -> bool:
         """Whether several tables hold it."""

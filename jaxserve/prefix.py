@@ -7,7 +7,7 @@ The tree is of Zheng et al. 2024 (SGLang, RadixAttention), section 3; whole page
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from jaxserve.scheduling.persistent import Map
@@ -60,19 +60,19 @@ class Prefix(NamedTuple):
             found.append(parent)
         return tuple(found)
 
-    def count(self, asked: int, hit: int) -> Prefix:
+    def counted(self, asked: int, hit: int) -> Prefix:
         """Statistics of one admission, in tokens."""
         return self._replace(asked=self.asked + asked, hit=self.hit + hit)
 
-    def find(self, parent: int, tokens: tuple[int, ...]) -> int | None:
-        """The page of these tokens after `parent`."""
-        page = self.children.get((parent, tokens), ROOT)
+    def find(self, edge: Edge) -> int | None:
+        """The page of these tokens after that parent."""
+        page = self.children.get(edge, ROOT)
         return None if page == ROOT else page
 
-    def insert(self, parent: int, tokens: tuple[int, ...], page: int) -> Prefix:
-        """Remember that `page`, which a table holds, has these tokens after `parent`, which the same table holds, or ROOT."""
-        edge = (parent, tokens)
-        return self._replace(nodes=self.nodes.change({page: Node(edge)}), children=self.children.change({edge: page}))
+    def insert(self, pages: Mapping[Edge, int]) -> Prefix:
+        """Remember what is in these pages, which tables hold, each together with its parent."""
+        nodes = {page: Node(edge) for edge, page in pages.items()}
+        return self._replace(nodes=self.nodes.change(nodes), children=self.children.change(pages))
 
     def wake(self, pages: tuple[int, ...]) -> Prefix:
         """A table holds these pages again, those of them that none held."""
@@ -102,7 +102,9 @@ class Prefix(NamedTuple):
 
     def evict(self, count: int) -> tuple[Prefix, tuple[int, ...]]:
         """Forget the `count` pages, at most `idle`, that were used least recently and that nothing continues."""
-        places, pages, place = [], [], self.first
+        places: list[int] = []
+        pages: list[int] = []
+        place = self.first
         while len(pages) < count:
             page = self.queue.get(place, ROOT)
             if page != ROOT:

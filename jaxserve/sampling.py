@@ -12,36 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from models.errors import UserError
+from jaxserve.sampling_params import SamplingParams as SamplingParams
 from models.segment import Array
-
-MAX_TEMPERATURE = 3.4e38  # what f32 holds
-
-
-@dataclasses.dataclass(frozen=True)
-class SamplingParams:
-    """What one request asks for. Temperature 0 is greedy; top_k 0, top_p 1 and min_p 0 are off.
-
-    Filters look at the distribution after temperature. Tokens that tie with the last one kept are kept too.
-    """
-
-    temperature: float = 0.0
-    top_k: int = 0
-    top_p: float = 1.0
-    min_p: float = 0.0
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.temperature <= MAX_TEMPERATURE:
-            raise UserError(f"temperature is {self.temperature}; it must lie in [0, {MAX_TEMPERATURE}], 0 is greedy")
-        if self.top_k < 0:
-            raise UserError(f"top_k is {self.top_k}; it must be at least 1, or 0 for no limit")
-        if not 0 < self.top_p <= 1:
-            raise UserError(f"top_p is {self.top_p}; it must lie in (0, 1], 1 for no limit")
-        if not 0 <= self.min_p <= 1:
-            raise UserError(f"min_p is {self.min_p}; it must lie in [0, 1], 0 for no limit")
-        if not 0 <= self.seed < 2**32:
-            raise UserError(f"seed is {self.seed}; it must lie in [0, 2**32)")
 
 
 @jax.tree_util.register_dataclass

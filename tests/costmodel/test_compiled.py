@@ -25,8 +25,8 @@ def made_up(**changes: Any) -> CompiledCost:
 def compiled(layers: int, attention: str = "blockwise") -> CompiledCost:
     config = dataclasses.replace(PRESETS["tiny"], layers=layers, windows=(None,) * layers)
     program = StepProgram.on("cpu", config, ((4, 1),), 64, attention=attention)
-    text = jax.jit(program, donate_argnums=program.donate).lower(*program.abstract_args()).compile().as_text()
-    return CompiledCost.of(ledger(text, program.trips(64) or None))
+    made = jax.jit(program, donate_argnums=program.donate).lower(*program.abstract_args()).compile()
+    return CompiledCost.of(ledger(made, program.trips(64) or None))
 
 
 @pytest.fixture(scope="module")

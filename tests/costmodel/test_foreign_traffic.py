@@ -26,9 +26,7 @@ WEIGHTS = {"qkv": HIDDEN * (HIDDEN + 2 * KV), "out": HIDDEN**2, "gate_up": 2 * H
 ONCE = ("embed", "head", "sample")  # components that a program has once, however many layers
 
 pytestmark = [
-    pytest.mark.skipif(
-        not FOREIGN, reason="neither ../shared/hlo nor HLO_PROGRAMS has programs with analytical counts"
-    ),
+    pytest.mark.skipif(not FOREIGN, reason="neither ../shared/hlo nor HLO_PROGRAMS has programs with analytical counts"),
     pytest.mark.slow,
 ]
 

@@ -54,7 +54,9 @@ def quiet(monkeypatch):
 def test_a_measurement_is_the_median_of_runs_after_warming_up(quiet):
     machine = Machine()
     found = measure.measure(machine.run("a", 50, 40, 3e-3, 1e-3, 2e-3), repeats=3, warmup=2, timer=machine.timer)
-    assert found.timings.seconds == pytest.approx((3e-3, 1e-3, 2e-3), abs=1e-12) and found.seconds == pytest.approx(2e-3, abs=1e-12)
+    assert found.timings.seconds == pytest.approx((3e-3, 1e-3, 2e-3), abs=1e-12) and found.seconds == pytest.approx(
+        2e-3, abs=1e-12
+    )
     assert found.host == host_key() and not found.busy
     assert found.note == f"median of 3 runs, P5 1.00 to P95 3.00 ms, {found.date}, {host_key()}"
     with pytest.raises(UserError, match="repeats is 0 and warmup 2; both must be at least 1"):

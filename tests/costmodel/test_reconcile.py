@@ -79,9 +79,9 @@ def test_the_residuals_of_a_real_step_sum_to_the_difference(attention: str):
     """In bytes and in FLOPs, and what no scope accounts for is under 1 % of the reported bytes (the law that books balance)."""
     config = PRESETS["tiny"]
     program = StepProgram.on("cpu", config, ((8, 1),), 128, attention=attention)
-    text = jax.jit(program, donate_argnums=program.donate).lower(*program.abstract_args()).compile().as_text()
+    made = jax.jit(program, donate_argnums=program.donate).lower(*program.abstract_args()).compile()
     cost = step_cost(config, batch=8, context=128, dtype="float32")
-    compiled = CompiledCost.of(ledger(text, program.trips(128) or None))
+    compiled = CompiledCost.of(ledger(made, program.trips(128) or None))
     found = reconcile(cost, compiled)
     assert found.unexplained < 1e-9
     assert float(cost.flops) + sum(r.amount for r in found.flop_residuals) == pytest.approx(compiled.reported.flops, rel=1e-9)

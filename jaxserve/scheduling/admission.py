@@ -1,0 +1,112 @@
+"""Who comes in and who goes before the end: submission, cancellation, and those that have waited too long."""
+
+from __future__ import annotations
+
+import bisect
+import functools
+import math
+
+from jaxserve.scheduling.limits import Limits
+from jaxserve.scheduling.request import QueueFull, Request
+from jaxserve.scheduling.state import NEVER, Row, State, Worker, queued, without
+from models.errors import UserError
+
+
+def submit(state: State, request: Request, limits: Limits) -> State:
+    """The state with the request in its queue. What is refused changes nothing, for the state is a value.
+
+    Raises:
+      UserError: the request could never be served: too long for memory or programs, more samples than rows, an id that was used.
+      QueueFull: too many wait already.
+    """
+    capacity = min(worker.memory.capacity for worker in state.workers)
+    if request.life > min(capacity, limits.context or capacity):
+        longest, raise_what = min((capacity, "the KV pool"), (limits.context or math.inf, "the context limit"))
+        raise UserError(
+            f"request {request.id} has a prompt of {len(request.prompt)} tokens and up to {request.limit} are to follow, which needs "
+            f"room for {request.life}, but the limit is {longest}; shorten the prompt, ask for fewer tokens or raise {raise_what}"
+        )
+    if request.samples > limits.rows:
+        raise UserError(
+            f"request {request.id} asks for {request.samples} samples, but at most {limits.rows} rows run at once; ask for fewer "
+            f"samples or raise the limit of rows"
+        )
+    if request.id < state.next_id:
+        raise UserError(f"request id {request.id} was given out before; the next free one is {state.next_id}")
+    row = Row(request, request.id, len(request.prompt), request.life, forks=request.samples - 1)
+    rule = limits.rule(request.priority)
+    if rule.size is not None:
+        first, last = (
+            bisect.bisect_left(state.waiting, level, key=_level) for level in (request.priority, request.priority + 1)
+        )
+        if last - first >= rule.size:
+            raise QueueFull(
+                f"request {request.id}: {last - first} requests of priority {request.priority} wait already and the limit is "
+                f"{rule.size}; try again later or raise the queue size"
+            )
+    return state._replace(
+        waiting=queued(state.waiting, row),
+        next_id=request.id + request.samples,
+        expiry=min(state.expiry, due(row, limits)),
+    )
+
+
+def _level(row: Row) -> int:
+    return row.request.priority
+
+
+def due(row: Row, limits: Limits) -> float:
+    """When a waiting row is dropped or falls behind; never once it has been admitted."""
+    if row.order != NEVER:
+        return math.inf
+    request = row.request
+    return request.deadline if row.late else min(request.deadline, request.arrival + limits.rule(request.priority).timeout)
+
+
+def expire(state: State, limits: Limits, now: float) -> tuple[State, tuple[int, ...]]:
+    """Drop waiting rows whose time is over, or let them fall behind, as the rules say: the state and the ids that were dropped."""
+    if now < state.expiry:
+        return state, ()
+    kept, late, expired = [], [], []
+    for row in state.waiting:
+        if due(row, limits) > now:
+            kept.append(row)
+        elif row.request.deadline > now and limits.rule(row.request.priority).late == "delay":
+            late.append(row._replace(late=True))
+        else:
+            expired.append(row.id)
+    waiting = functools.reduce(queued, late, tuple(kept))
+    expiry = min((due(row, limits) for row in waiting), default=math.inf)
+    return state._replace(waiting=waiting, expiry=expiry), tuple(expired)
+
+
+def cancel(state: State, id: int) -> State:
+    """The state without that row, wherever it is: its memory is free at once, or when the transfer that it is in has ended.
+
+    An id that has ended, or was never given out, changes nothing: a client may go away just as its answer ends. Cancelling a request
+    whose samples have not split yet cancels them all.
+    """
+    if any(row.id == id for row in state.waiting):
+        return state._replace(waiting=tuple(row for row in state.waiting if row.id != id))
+    if any(move.row.id == id for move in state.moving):
+        moving = tuple(move._replace(cancelled=move.cancelled or move.row.id == id) for move in state.moving)
+        return state._replace(moving=moving)
+    return state._replace(workers=tuple(released(worker, {id}) for worker in state.workers))
+
+
+def released(worker: Worker, ids: set[int]) -> Worker:
+    """The worker without these rows, some of which it has, and with their memory free."""
+    gone = [worker.rows[id] for id in worker.rows if id in ids]
+    if not gone:
+        return worker
+    memory = worker.memory
+    for row in gone:
+        memory = memory.release(row.table)
+    return worker._replace(
+        memory=memory,
+        rows=without(worker.rows, ids),
+        cached=without(worker.cached, ids),
+        tails=without(worker.tails, ids),
+        drafts=without(worker.drafts, ids),
+        moved=without(worker.moved, ids),
+    )

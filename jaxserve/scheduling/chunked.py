@@ -1,0 +1,45 @@
+"""Chunked prefill: every step runs at most a budget of tokens, so that no prompt, however long, holds up those that decode."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from jaxserve.scheduling.limits import Limits
+from jaxserve.scheduling.plan import Plan
+from jaxserve.scheduling.planning import Planning
+from jaxserve.scheduling.state import State
+from models.errors import UserError
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Chunked:
+    """Decodes first, then prompts that have begun, then new ones, until the budget is used (Agrawal et al. 2024, Sarathi-Serve,
+    algorithm 3). One step holds both kinds, so that the weights are read once for both.
+
+    Attributes:
+      budget: tokens of a step at most. At least as many as rows, so that every row can go on.
+      multi_step: tokens that may be drawn in one plan while nobody waits.
+    """
+
+    limits: Limits = dataclasses.field(default_factory=Limits)
+    budget: int = 512
+    multi_step: int = 1
+
+    def __post_init__(self) -> None:
+        if self.budget < self.limits.rows:
+            raise UserError(
+                f"a budget of {self.budget} tokens a step is too small for {self.limits.rows} rows; raise it or lower the limit of rows"
+            )
+
+    def __call__(self, state: State, now: float) -> tuple[Plan, State]:
+        step = Planning(self.limits, state, now)
+        left = self.budget - step.decode(spare=self.budget - len(step.rows))
+        for row in step.partial:
+            left -= step.prefill(row, left)
+        for row in step.queue:
+            tokens = step.admit(row, left)
+            if not tokens:
+                break
+            left -= tokens
+        step.repeat(self.multi_step)
+        return step.done()

@@ -1,0 +1,243 @@
+"""One plan in the making: the verbs of which every policy is composed.
+
+A policy makes a `Planning` of the state, says who runs, and takes the plan and the next state out of it. The state it was made of is
+not touched, so a policy stays a pure function.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from jaxserve.scheduling.admission import expire
+from jaxserve.scheduling.limits import Limits
+from jaxserve.scheduling.plan import HandOff, Plan
+from jaxserve.scheduling.state import Row, State, Worker, without
+from jaxserve.scheduling.workspace import Workspace
+
+
+class Planning:
+    """The next step of one worker. Rows come into the plan in the order in which they are named."""
+
+    def __init__(self, limits: Limits, state: State, now: float, worker: int = 0):
+        self.limits, self.index = limits, worker
+        self.state, self.expired = expire(state, limits, now)
+        self.desk = Workspace(state.workers[worker], self.state.waiting, state.orders)
+        # No more can be planned until an outcome is known. It starts so where as many plans are under way as may be, and becomes so
+        # where a row would have to give up its memory: a plan that is under way may be about to end some row.
+        self.waits = len(self.desk.before.flying) > limits.ahead
+        # Rows that can't simply draw a token: those whose prompt isn't at its end, or that are short of memory.
+        cached = self.desk.cached
+        self._odd = [row for row in self.desk.rows.values() if not row.goal <= cached[row.id] < row.room]
+        self.steps = 1
+        self.ids: list[int] = []
+        self.starts: list[int] = []
+        self.counts: list[int] = []
+        self.draws: list[int] = []
+        self.tables: list[tuple[int, ...]] = []
+        self.admitted: list[int] = []
+        self.preempted: list[int] = []
+        self.forking: list[int] = []
+        self.final: list[int] = []
+
+    @property
+    def queue(self) -> tuple[Row, ...]:
+        """Rows that wait, in the order of service."""
+        return self.desk.queue
+
+    @property
+    def rows(self) -> Mapping[int, Row]:
+        """Rows that have been admitted and haven't ended, by id, in the order of priority and admission."""
+        return self.desk.rows
+
+    @property
+    def partial(self) -> list[Row]:
+        """Of `rows`, those whose prompt isn't at its end, but for those that are admitted in this plan."""
+        cached = self.desk.cached
+        return [row for row in self._odd if row.id in cached and cached[row.id] < row.goal]
+
+    def decode(self, spare: int = 0) -> int:
+        """Every row that is past its prompt draws its next token; up to `spare` drafts of theirs are verified beside.
+
+        A row that needs memory takes it from the row that was admitted last, which goes back to the front of the queue; if that is
+        itself, it goes. Call it once, before rows are prefilled or admitted: a row that is in the plan is not taken out again.
+
+        Returns:
+          Tokens that they run.
+        """
+        if self.waits:
+            return 0
+        cached = self.desk.cached
+        short = [row for row in self._odd if row.goal <= cached[row.id] < row.life]
+        if short and not self.desk.grow(short, 1):
+            for row in short:
+                if row.id in cached and not self._make_room(row):
+                    return 0
+        ready = self._ready() if self.partial or self.desk.before.flying else list(self.rows.values())
+        self.ids = [row.id for row in ready]
+        self.starts = [cached[id] for id in self.ids]
+        self.counts = self._verifying(ready, spare) if self.desk.drafts else [1] * len(ready)
+        self.draws = list(self.counts)
+        self.tables = [row.table for row in ready]
+        self.final = [row.id for row, start in zip(ready, self.starts, strict=True) if start + 1 >= row.life]
+        cached.update(zip(self.ids, map((1).__add__, self.starts), strict=True))
+        return sum(self.counts)
+
+    def prefill(self, row: Row, tokens: int) -> int:
+        """Run up to `tokens` of the rest of a row's prompt: how many it will be."""
+        start = self.desk.cached[row.id]
+        stop = min(start + tokens, row.goal)
+        if self.waits or stop <= start:
+            return 0
+        self.ids.append(row.id)
+        self.starts.append(start)
+        self.counts.append(stop - start)
+        self.draws.append(int(stop == row.goal))
+        self.tables.append(row.table)
+        self.desk.cached[row.id] = stop
+        if stop == row.goal and row.forks:
+            self.forking.append(row.id)
+        if stop >= row.life:
+            self.final.append(row.id)
+        return stop - start
+
+    def admit(self, row: Row, tokens: float = math.inf, *, whole_life: bool = False) -> int:
+        """Give a waiting row memory and run up to `tokens` of its prompt: how many; 0 where a cap or memory refuses it.
+
+        Memory is asked for all known tokens at once, so that no prompt is given up half-way; with `whole_life`, or after too many
+        preemptions, for the longest that the row can become. Nobody is admitted in a step that preempted.
+        """
+        if self.waits or self.preempted or tokens < 1 or len(self.rows) + row.width > self.limits.rows:
+            return 0
+        if len(self.rows) + sum([other.forks for other in self.rows.values()]) + row.width > self.limits.rows:
+            return 0
+        whole_life |= row.preemptions >= self.limits.preemptions
+        known = row.tokens if row.request.reuse else ()
+        grant = self.desk.memory.admit(known, row.life if whole_life else row.goal)
+        if grant is None or not self._under_cap(row.goal - grant.cached):
+            return 0
+        self.admitted.append(row.id)
+        return self.prefill(self.desk.seat(row, grant), int(min(tokens, row.goal)))
+
+    def repeat(self, steps: int) -> None:
+        """Let the plan run `steps` times, if that delays nobody and takes memory from nobody.
+
+        That is: nobody waits, every row is in the plan, decodes without drafts and stays within its limit, and memory has the room.
+        Otherwise the plan is run once.
+        """
+        cached, rows, more = self.desk.cached, self.rows.values(), steps - 1
+        if not more or self.queue or self.preempted or len(self.ids) < len(rows) or set(self.counts) != {1}:
+            return
+        if any(cached[row.id] <= row.goal or cached[row.id] + more > row.life for row in rows):
+            return
+        short = [row for row in rows if cached[row.id] + more > row.room]
+        if short and not self.desk.grow(short, more):
+            return
+        self.steps, self.draws = steps, [steps] * len(self.ids)
+        for id in self.ids:
+            cached[id] += more
+        self.tables = [row.table for row in self.rows.values()]
+        self.final = [row.id for row in self.rows.values() if cached[row.id] >= row.life]
+
+    def done(
+        self, *, slots: int | None = None, hand_offs: tuple[HandOff, ...] = (), wake: float = math.inf
+    ) -> tuple[Plan, State]:
+        """The plan and the state after it.
+
+        Args:
+          slots: places that the batch takes up, where those are more than its rows.
+          hand_offs: transfers that start beside it.
+          wake: s, when the policy wants to be called again, if it isn't for the queue.
+        """
+        old, desk, wake = self.state, self.desk, min(wake, self.state.expiry if self.queue else math.inf)
+        if self.waits:  # whatever was tried of the worker is given up
+            plan = Plan(old.steps, self.index, expired=self.expired, hand_offs=hand_offs, wake=wake)
+            return plan, State(
+                old.workers, old.waiting, old.moving, old.steps + (not plan.idle), old.orders, old.next_id, old.expiry
+            )
+        plan = Plan(
+            step=old.steps,
+            worker=self.index,
+            ids=tuple(self.ids),
+            starts=tuple(self.starts),
+            counts=tuple(self.counts),
+            draws=tuple(self.draws),
+            tables=tuple(self.tables),
+            moved=tuple([(i, desk.moved.pop(id)) for i, id in enumerate(self.ids) if id in desk.moved]) if desk.moved else (),
+            steps=self.steps,
+            copies=desk.copies,
+            slots=len(self.ids) if slots is None else slots,
+            final=tuple(self.final),
+            forking=tuple(self.forking),
+            admitted=tuple(self.admitted),
+            preempted=tuple(self.preempted),
+            expired=self.expired,
+            hand_offs=hand_offs,
+            wake=wake,
+        )
+        before = desk.before
+        worker = Worker(
+            memory=desk.memory,
+            rows=desk.rows,
+            cached=desk.cached,
+            tails=desk.tails,
+            drafts=without(desk.drafts, set(self.ids)),
+            flying=(*before.flying, plan) if self.ids else before.flying,
+            moved=desk.moved,
+            slots=plan.slots if self.ids else before.slots,
+            turn=plan.step if self.ids else before.turn,
+        )
+        workers = (*old.workers[: self.index], worker, *old.workers[self.index + 1 :])
+        return plan, State(workers, desk.queue, old.moving, old.steps + (not plan.idle), desk.orders, old.next_id, old.expiry)
+
+    def _ready(self) -> list[Row]:
+        """Rows that can draw their next token: past their prompt, with tokens left to run, and known where they stand."""
+        cached = self.desk.cached
+        ready = [row for row in self.rows.values() if row.goal <= cached[row.id] < row.life]
+        for plan in self.desk.before.flying:
+            if plan.verifies:
+                verified = {id for id, draws in zip(plan.ids, plan.draws, strict=True) if draws > 1}
+                ready = [row for row in ready if row.id not in verified]
+        return ready
+
+    def _verifying(self, rows: list[Row], spare: int) -> list[int]:
+        """Tokens that each row runs: its known one, and as many drafts as are ready, spared, within its limit and free of charge.
+
+        `rows` are those that memory made of them.
+        """
+        counts = []
+        for i, row in enumerate(rows):
+            start = self.desk.cached[row.id]
+            drafts = min(self.desk.drafts.get(row.id, 0), spare, row.life - start - 1)
+            if drafts > 0 and start + 1 + drafts > row.room:
+                drafts = drafts if self.desk.grow([row], 1 + drafts) else 0
+                rows[i] = self.rows[row.id]
+            counts.append(1 + drafts)
+            spare -= drafts
+        return counts
+
+    def _make_room(self, row: Row) -> bool:
+        """Room for one more token of a row, from others or by its own preemption. False where the plan has to wait for an outcome."""
+        while not self.desk.grow([row], 1):
+            if self.desk.before.flying:
+                self.waits = True
+                return False
+            juniors = (other for other in reversed(self.desk.rows.values()) if other.seniority > row.seniority)
+            victim = next((other for other in juniors if self._may_go(other)), row)
+            self.desk.preempt(victim)
+            self.preempted.append(victim.id)
+            if victim is row:
+                break
+        return True
+
+    def _may_go(self, row: Row) -> bool:
+        return row.preemptions < self.limits.preemptions and row.id not in self.ids
+
+    def _under_cap(self, tokens: int) -> bool:
+        """Whether so many prompt tokens more may be admitted and not yet run."""
+        cap = self.limits.prefill_tokens
+        if cap is None:
+            return True
+        planned = dict(zip(self.ids, self.counts, strict=True))
+        begun = sum(max(row.goal - self.desk.cached[row.id] + planned.get(row.id, 0), 0) for row in self.rows.values())
+        return not begun or begun + tokens <= cap

@@ -1,0 +1,44 @@
+"""Static batches: a fixed set of requests runs until the longest has ended; only then does the next set come in."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+
+from jaxserve.scheduling.limits import Limits
+from jaxserve.scheduling.plan import Plan
+from jaxserve.scheduling.planning import Planning
+from jaxserve.scheduling.state import Row, State
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Static:
+    """The baseline. An idle server takes whoever waits, up to `limits.rows`; rows that end leave their places locked.
+
+    Attributes:
+      multi_step: tokens that may be drawn in one plan while nobody waits.
+    """
+
+    limits: Limits = dataclasses.field(default_factory=Limits)
+    multi_step: int = 1
+
+    def __call__(self, state: State, now: float) -> tuple[Plan, State]:
+        step = Planning(self.limits, state, now)
+        if step.rows:
+            return carry_on(step, self.multi_step)
+        return begin(step, step.queue)
+
+
+def begin(step: Planning, rows: tuple[Row, ...]) -> tuple[Plan, State]:
+    """Start a batch of as many of these rows, in order, as caps and memory admit. Each gets memory for its whole life."""
+    for row in rows:
+        if not step.admit(row, whole_life=True):
+            break
+    return step.done(slots=sum(row.width for row in step.rows.values()))
+
+
+def carry_on(step: Planning, multi_step: int) -> tuple[Plan, State]:
+    """Run a batch on. It locks as many places as it had at its beginning."""
+    step.decode(spare=sys.maxsize)
+    step.repeat(multi_step)
+    return step.done(slots=step.desk.before.slots)

@@ -1,0 +1,82 @@
+"""What is known already is not run again, and changes no answer. Oracle: the toy model run alone; hits and evictions by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from jaxserve.scheduling.continuous import Continuous
+from jaxserve.scheduling.limits import Limits
+from jaxserve.scheduling.paged import Paged
+from jaxserve.scheduling.plan import Plan
+from jaxserve.scheduling.policy import Policy
+from jaxserve.scheduling.request import Request
+from jaxserve.scheduling.slots import Slots
+from jaxserve.scheduling.state import State
+from tests.jaxserve.scheduling.clock import Played, Watch, play
+from tests.jaxserve.scheduling.toy import Device, Toy
+
+MODEL = Toy(1_000_003)  # so that answers practically never stop by themselves
+
+
+class Accepting(Watch):
+    def __init__(self, device: Device):
+        self.device = device
+
+    def submitted(self, state, request, refused, now):
+        self.device.accept(request)
+
+
+def run(requests: list[Request], memory, policy: Policy | None = None) -> tuple[Played, Device]:
+    device = Device(MODEL, [memory.page], drafts=0)
+    played = play(policy or Continuous(), State.of(memory), requests, run=device.run, watch=Accepting(device))
+    for request in requests:
+        for sample in range(request.samples):
+            assert device.answer(request.id + sample) == MODEL.answer(request, sample)
+    return played, device
+
+
+def admissions(played: Played) -> list[tuple[int, int]]:
+    """(first token, tokens) that each request runs when it is admitted."""
+    tasks = [(plan, row) for _, plan in played.plans for row in plan.rows if row.id in plan.admitted]
+    return [(row.start, row.count) for _, row in tasks]
+
+
+@pytest.mark.parametrize("prefix", [False, True])
+def test_the_same_prompt_of_exactly_two_pages_twice(prefix: bool):
+    """Case: full prefix hit. With pages of 4, the second runs its last page, of which it needs the last token."""
+    requests = [Request(0, tuple(range(8)), 5), Request(1, tuple(range(8)), 5, arrival=9.0)]
+    played, device = run(requests, Paged.of(20, 4, prefix=prefix))
+    assert admissions(played) == [(0, 8), (4, 4) if prefix else (0, 8)]
+    assert device.answer(0) == device.answer(1)
+
+
+def test_a_hit_and_a_miss_after_a_forced_eviction():
+    """Case: cache hit differs from miss. Eight pages of 2: a prompt of 4 pages, again, then one that needs all eight, then again."""
+    prompt, other = (1, 2, 3, 4, 5, 6, 7), tuple(range(20, 35))
+    requests = [Request(i, other if i == 2 else prompt, 2, arrival=10.0 * i) for i in range(4)]
+    played, _ = run(requests, Paged.of(8, 2, prefix=True))
+    assert admissions(played) == [(0, 7), (6, 1), (0, 15), (0, 7)]
+    tree = played.state.workers[0].memory.prefix  # type: ignore[attr-defined]
+    assert (tree.asked, tree.hit) == (7 + 7 + 15 + 7, 6) and tree.evicted == 8
+
+
+def test_a_preempted_row_finds_what_it_has_run():
+    """Two rows in a pool for one and a half; the second's pages were remembered when it had to go, and some are still there."""
+    requests = [Request(0, (1, 2, 3, 4), 9), Request(1, (5, 6, 7, 8), 9)]
+    again = {}
+    for prefix in (False, True):
+        played, _ = run(requests, Paged.of(9, 2, prefix=prefix), Continuous(Limits(preemptions=1)))
+        assert any(plan.preempted == (1,) for _, plan in played.plans)
+        again[prefix] = [row.count for _, plan in played.plans for row in plan.rows if plan.admitted == (1,)]
+    assert again[True][-1] < again[False][-1]
+
+
+@pytest.mark.parametrize("memory", [Paged.of(40, 4), Paged.of(40, 4, prefix=True), Slots.of(4, 30)])
+def test_samples_differ_and_none_disturbs_another(memory):
+    played, device = run([Request(0, tuple(range(10)), 8, samples=4)], memory)
+    answers = {tuple(device.answer(id)) for id in range(4)}
+    assert len(answers) == 4 and set(played.ended) == set(range(4))
+    plans: list[Plan] = [plan for _, plan in played.plans]
+    assert sum(plan.tokens for plan in plans) == 10 + 3 + 4 * 7, (
+        "the prompt is run once, its last token once more for each other sample"
+    )
