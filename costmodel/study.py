@@ -96,10 +96,14 @@ class Study:
         )
 
     def layer_counts(self) -> tuple[int, ...]:
-        """The layers to compile: all, or `FEW` where each further layer would add the same and time: unrolled, of one window."""
-        model = self.program(1).config
-        alike = len(set(model.windows)) == 1 and model.layers > FEW[1]
-        return FEW if alike and not self.whole and not self.program(1).scanned else (model.layers,)
+        """The layers to compile: all, or `FEW` where each further layer would add the same and time: unrolled, of one window, no TPU.
+
+        What a TPU keeps on chip, and so what is reported, is no line in the number of layers.
+        """
+        step = self.program(1)
+        model = step.config
+        alike = len(set(model.windows)) == 1 and model.layers > FEW[1] and not step.scanned and self.platform != "tpu"
+        return FEW if alike and not self.whole else (model.layers,)
 
     def compile(self, batch: int, layers: int) -> CompiledCost:
         """Compile the step with so many layers and sum up its ledger."""

@@ -39,6 +39,7 @@ def test_any_accelerator_is_left_to_jax(tmp_path: Path, file: str):
     assert given == {} and not without_accelerator(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not without_accelerator(), reason="this machine has an accelerator")
 def test_a_command_says_nothing_of_compilers_that_are_no_drivers():
     """On standard error, whatever plugins are installed here: `make test-all` installs two."""

@@ -66,6 +66,7 @@ def test_csv_has_a_line_a_batch(here: Any):
     assert [row["batch"] for row in rows] == ["1", "2", "4"] and float(rows[0]["bytes"]) > 15e9
 
 
+@pytest.mark.slow
 def test_all_witnesses_on_this_machine(here: Any, tmp_path: Path):
     """A small model on the host: the books balance, every figure is marked, and the clock ran."""
     arguments = ("decode", "--model", "tiny", "--chip", "host", "--batch", "2,4", "--context", "64", "--measure", "2")

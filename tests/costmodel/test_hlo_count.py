@@ -115,6 +115,7 @@ def test_custom_calls_count_nothing():
     assert counted(factor.as_text()).flops == factor.cost_analysis()["flops"] + calls
 
 
+@pytest.mark.slow
 @settings(max_examples=8, deadline=None)
 @given(
     st.integers(1, 40), st.integers(1, 40), st.integers(1, 40), st.integers(1, 7), st.sampled_from([jnp.float32, jnp.bfloat16])

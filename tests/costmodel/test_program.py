@@ -70,6 +70,7 @@ def test_arguments_are_what_xla_says(options: dict[str, Any]):
     assert totals.alias_bytes == sizes(program.abstract_args()[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scanned", [False, True])
 def test_in_place_at_two_pool_sizes(scanned: bool):
     program = StepProgram.on("cpu", TINY, ((4, 1),), 300, kv_dtype="bfloat16", scanned=scanned)
@@ -77,6 +78,7 @@ def test_in_place_at_two_pool_sizes(scanned: bool):
     assert in_place(small, large)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["llama", "gemma3"])
 def test_tokens_equal_the_oracle(kind: str):
     """A prompt in one chunk, then single steps, then a verify step over the last four tokens."""

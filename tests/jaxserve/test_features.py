@@ -5,6 +5,7 @@ Oracles: the dense float64 model with the slow definition of sampling (`featured
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import jax
@@ -111,18 +112,19 @@ def test_a_mixed_step():
 
 
 def test_logprobs_are_the_models_own(alone: list[list[int]]):
-    """Finite and before penalties, bias and temperature, also of a token that top_k 1 or a bias of 100 left alone."""
-    for i in (1, 3, 4):
+    """Finite and before penalties, bias, temperature and filters, also of a token that top_k 1 or a bias of 100 left alone."""
+    for i, params in ((1, MIX[1]), (3, MIX[3]), (4, MIX[4]), (0, SamplingParams(1.5, top_k=1, seed=9))):
         driver = Featured()
-        s = driver.request(PROMPTS[i], MIX[i], alone[i][:-1])
-        driver.prefill(s, 8)
+        s = driver.request(PROMPTS[i], params, alone[i][:-1])
+        token = int(driver.prefill(s, 8)[-1][1][0])
         exact = log_softmax(tiny.logits("llama", tuple(s.tokens))[-1])
         found = driver.outputs[0].logprobs
         assert found is not None
-        entry = plain(found.on_host(), 0, 0, alone[i][-1], 3)
-        assert entry.logprob == pytest.approx(exact[alone[i][-1]], abs=1e-4)
-        assert [token for token, _ in entry.top] == np.argsort(-exact)[:3].tolist()
+        entry = plain(found.on_host(), 0, 0, token, 3)
+        assert entry.logprob == pytest.approx(exact[token], abs=1e-4)
+        assert [other for other, _ in entry.top] == np.argsort(-exact)[:3].tolist()
         assert [value for _, value in entry.top] == pytest.approx(sorted(exact)[:-4:-1], abs=1e-4)
+        assert json.loads(json.dumps(entry, allow_nan=False))[0] == token
 
 
 SCORES = Features(prompt_logprobs=2)

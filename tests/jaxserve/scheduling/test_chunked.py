@@ -18,6 +18,7 @@ from tests.jaxserve.scheduling.clock import play
 from tests.jaxserve.scheduling.laws import Workload, many, obeys, workloads
 
 
+@pytest.mark.slow
 @many
 @given(load=workloads(), spare=st.integers(0, 8))
 def test_laws(load: Workload, spare: int):

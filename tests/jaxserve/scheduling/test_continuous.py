@@ -17,6 +17,7 @@ from tests.jaxserve.scheduling.clock import play
 from tests.jaxserve.scheduling.laws import Workload, many, obeys, workloads
 
 
+@pytest.mark.slow
 @many
 @given(load=workloads())
 def test_laws(load: Workload):

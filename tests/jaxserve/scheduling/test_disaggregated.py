@@ -26,6 +26,7 @@ from tests.jaxserve.scheduling.laws import Workload, many, obeys, workloads
 LINK = Link(token_bytes=100, bandwidth=1000.0, latency=0.5)  # a token takes 0.1 s
 
 
+@pytest.mark.slow
 @many
 @given(load=workloads(ahead=False), prefill=st.integers(1, 2), decode=st.integers(1, 3), data=st.data())
 def test_laws(load: Workload, prefill: int, decode: int, data: st.DataObject):
@@ -125,6 +126,21 @@ def test_a_full_decode_side_slows_prefill_down():
     times = [at for at, _ in moves(played)]
     ends = [played.ended[i][0] for i in range(3)]
     assert times[1] == ends[0] and times[2] == ends[1]
+
+
+def test_rows_are_handed_over_in_the_order_of_admission_whichever_worker_has_them():
+    """One row a worker. Row 0 decodes for long; row 1 waits on worker 1, so worker 0 takes row 2; when 0 has ended, 1 goes first."""
+    requests = [Request(0, range(4), 9), Request(1, range(4), 2), Request(2, range(4), 2)]
+    played = run(Disaggregated(LINK, Limits(rows=1), prefill=2), requests, workers=3)
+    assert [(move.id, move.source) for _, move in moves(played)] == [(0, 0), (1, 1), (2, 0)]
+
+
+def test_a_row_that_finds_no_room_is_not_overtaken_by_a_smaller_one():
+    """Six pages of 4 on the decode worker. Row 0 holds three at first; row 1 needs five, row 2 two."""
+    requests = [Request(0, range(8), 4), Request(1, range(16), 2), Request(2, range(4), 2)]
+    played = play(Disaggregated(LINK), State.of(Paged.of(60, 4), Paged.of(6, 4)), requests)
+    times = {move.id: at for at, move in moves(played)}
+    assert times[0] == 1.0 and times[1] == played.ended[0][0] <= times[2]
 
 
 def test_an_answer_of_one_token_never_moves():

@@ -46,6 +46,7 @@ def waits(played: Played, requests: list[Request]) -> list[float]:
     return [left[request.id] - request.arrival for request in requests]
 
 
+@pytest.mark.slow
 @many
 @given(load=workloads(), delay=st.sampled_from([0.0, 1.0, 6.0]), data=st.data())
 def test_laws(load: Workload, delay: float, data: st.DataObject):

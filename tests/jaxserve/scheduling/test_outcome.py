@@ -195,9 +195,15 @@ def test_a_prompt_of_which_every_token_is_wanted_is_run_whole():
 
 
 def test_an_end_of_a_row_that_is_not_in_the_plan_is_passed_over():
-    plan, state = begun(Request(0, (1,), 9), Request(1, (1,), 9), policy=Continuous(Limits(rows=1)))
-    state, ends = fold(state, plan, Outcome(((7,),), {1: "stop"}))
-    assert not ends and len(state.waiting) == 1
+    """The second plan was made while row 0 verified drafts, so it has row 1 alone."""
+    policy = Continuous(Limits(ahead=1))
+    plan, state = begun(Request(0, (1,) * 3, 9), Request(1, (1,) * 3, 9), policy=policy)
+    state, _ = fold(state, plan, Outcome(((5,), (5,)), drafts={0: 2}))
+    first, state = policy(state, 0.0)
+    second, state = policy(state, 0.0)
+    state, _ = fold(state, first, Outcome(((5,), (5,))))
+    state, ends = fold(state, second, Outcome(((7,),), {0: "stop"}))
+    assert second.ids == (1,) and not ends and list(state.workers[0].rows) == [0, 1]
 
 
 def test_the_limit_of_a_later_plan_does_not_end_a_row_now():

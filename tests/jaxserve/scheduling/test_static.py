@@ -35,6 +35,7 @@ def batch(lengths: list[int], memory: object, rows: int = 4, multi_step: int = 1
     return played, meter.occupancy
 
 
+@pytest.mark.slow
 @many
 @given(load=workloads())
 def test_laws(load: Workload):

@@ -1,0 +1,45 @@
+"""Which programs a study compiles, and that extrapolating costs no figure. Oracles: the rule by hand, and a whole compile."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from costmodel.architecture import Architecture
+from costmodel.catalog import find_architecture
+from costmodel.chips import find_chip
+from costmodel.study import FEW, Study
+from models.config import ModelConfig
+from models.errors import UserError
+from models.presets import PRESETS
+
+
+def study(model: str = "llama-3-8b", platform: str = "gpu", **options: object) -> Study:
+    known: ModelConfig | Architecture = PRESETS.get(model) or find_architecture(model)
+    return Study(known, find_chip("h100"), "cpu", platform, (2,), 64, **options)  # type: ignore[arg-type]
+
+
+def test_few_layers_are_compiled_where_layers_are_alike():
+    assert study().layer_counts() == FEW and study(whole=True).layer_counts() == (32,)
+    assert study("tiny").layer_counts() == (2,)  # no fewer than it has
+    assert study("gemma-3-1b").layer_counts() == (26,)  # layers of two windows
+    assert study(scanned=True).layer_counts() == (32,)  # as quick as one layer
+    assert study(platform="tpu").layer_counts() == study(platform="tpu", scanned=False).layer_counts() == (32,)
+
+
+def test_only_what_the_engine_runs_can_be_compiled():
+    with pytest.raises(UserError, match="mixtral-8x7b is priced from its config alone"):
+        study("mixtral-8x7b").program(1)
+
+
+@pytest.mark.slow
+def test_an_extrapolated_study_equals_a_whole_one():
+    """Six small layers on this machine's processor."""
+    config = dataclasses.replace(PRESETS["tiny"], layers=6, windows=(None,) * 6)
+    few, whole = (
+        Study(config, find_chip("h100"), "cpu", "cpu", (2,), 64, dtype="float32", whole=w).compiled()[2] for w in (False, True)
+    )
+    assert few.basis == "extrapolated from 2 and 4 layers to 6" and whole.basis == "compiled whole"
+    assert few.traffic.bytes == pytest.approx(whole.traffic.bytes, rel=2e-3)
+    assert few.traffic.flops == pytest.approx(whole.traffic.flops, rel=2e-3)
