@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
 from costmodel.analytical import step_cost
@@ -24,6 +24,14 @@ from models.errors import UserError
 FEW = (2, 4)  # layers of the programs from which one of many is extrapolated
 
 Advance = Callable[[int], None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Findings:
+    """What a study found: a row for each batch size that could be compiled, and why others could not."""
+
+    rows: Sequence[Reconciliation]
+    refused: Mapping[int, str]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,37 +119,53 @@ class Study:
         compiled = compile_for(self.target, program, *program.abstract_args(), donate=program.donate)
         return CompiledCost.of(ledger(compiled.text, program.trips(self.context) or None))
 
-    def compiled(self, advance: Advance = lambda n: None) -> dict[int, CompiledCost]:
-        """The compiled cost at each batch size, several compilers at work at once. `advance` is called with 1 after each."""
+    def compiled(self, advance: Advance = lambda n: None) -> tuple[dict[int, CompiledCost], dict[int, str]]:
+        """(compiled costs, why there is none) by batch size, several compilers at work at once. `advance` is called with 1 after each.
+
+        Raises:
+          UserError: there is none at any batch size; the first one's reason.
+        """
         counts = self.layer_counts()
         pool = ThreadPoolExecutor(cores())
         jobs = {pool.submit(self.compile, batch, layers): (batch, layers) for batch in self.batches for layers in counts}
-        found = {}
+        found: dict[tuple[int, int], CompiledCost] = {}
+        refused: dict[int, UserError] = {}
         try:
             for job in as_completed(jobs):
-                found[jobs[job]] = job.result()
+                try:
+                    found[jobs[job]] = job.result()
+                except UserError as error:  # a batch that fits no chip says nothing of smaller ones
+                    refused[jobs[job][0]] = error
+                    if len(refused) == len(self.batches):
+                        raise
                 advance(1)
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
-        if len(counts) == 1:
-            return {batch: found[batch, counts[0]] for batch in self.batches}
-        few, more = counts
+        few, more = counts[0], counts[-1]
         layers = (few, more, self.program(1).config.layers)
-        return {batch: extrapolate(found[batch, few], found[batch, more], layers) for batch in self.batches}
+        costs = {
+            batch: found[batch, few] if few == more else extrapolate(found[batch, few], found[batch, more], layers)
+            for batch in self.batches
+            if batch not in refused
+        }
+        return costs, {batch: str(refused[batch]) for batch in self.batches if batch in refused}
 
     def measured(self, batch: int, repeats: int) -> Measured:
         """The step's time on this machine."""
         return HostedStep.compile(self.program(batch)).measure(repeats=repeats)
 
-    def run(
-        self, *, repeats: int = 0, compiling: Advance = lambda n: None, measuring: Advance = lambda n: None
-    ) -> Sequence[Reconciliation]:
-        """All witnesses at each batch size; the clock where `repeats` is above 0."""
-        costs, rows = self.compiled(compiling), []
-        for batch in self.batches:
+    def run(self, *, repeats: int = 0, compiling: Advance = lambda n: None, measuring: Advance = lambda n: None) -> Findings:
+        """All witnesses at each batch size; the clock where `repeats` is above 0.
+
+        Raises:
+          UserError: as `compiled`.
+        """
+        costs, refused = self.compiled(compiling)
+        rows = []
+        for batch, cost in costs.items():
             clock = None
             if repeats:
                 clock = self.measured(batch, repeats)
                 measuring(1)
-            rows.append(reconcile(self.analytical(batch), costs[batch], clock))
-        return rows
+            rows.append(reconcile(self.analytical(batch), cost, clock))
+        return Findings(rows, refused)

@@ -150,7 +150,7 @@ def table(reports: Sequence[ProgramReport], title: str) -> Table:
             f"{r.flops / 1e9:,.2f}",
             _count(r.xla_flops, 1e9, 2, r.xla_loops),
             _count(r.xla_bytes, 1e6, 0, r.xla_loops),
-            "-" if r.trip_flops is None else f"{r.trip_flops / 1e9:,.2f}",
+            "-" if r.trip_flops is None else f"{r.trip_flops / 1e9:,.2f}{_times(r.loop_counts)}",
             "-" if r.traffic_bytes is None else f"{r.traffic_bytes / 1e6:,.0f}",
             f"{r.bytes_per_second / 1e9:.1f} ({r.bandwidth_fraction:.0%})",
             f"{r.flops_per_second / 1e9:.0f} ({r.peak_fraction:.0%})",
@@ -160,8 +160,8 @@ def table(reports: Sequence[ProgramReport], title: str) -> Table:
 
 _CAPTION = (
     "¹ analytical, nominal: a step reads each weight once and each live row's KV once, and computes 2 FLOP a parameter and token\n"
-    "² compiled: XLA's own count for this very program, padding included; + marks loops, whose bodies XLA counts once; then with\n"
-    "  loops as often as they ran in the middle step, and what of the bytes really moves (docs/cost.md)\n"
+    "² compiled: XLA's own count for this very program, padding included; + marks loops, whose bodies XLA counts once; then with its\n"
+    "  attention loops as often (x) as in the run's middle step by context, and what of the bytes really moves (docs/cost.md)\n"
     "³ nominal bytes and FLOPs over the measured median, and as a share of this machine's measured ceilings"
 )
 
@@ -170,6 +170,14 @@ def _count(value: float | None, unit: float, digits: int, loops: int) -> str:
     if value is None:
         return "unknown"
     return f"{value / unit:,.{digits}f}" + ("+" if loops else "")
+
+
+def _times(counts: Mapping[str, float]) -> str:
+    """ " x3" where all loops ran so often, " x1-3" where those of some layers ran less."""
+    if not counts:
+        return ""
+    least, most = min(counts.values()), max(counts.values())
+    return f" x{most:g}" if least == most else f" x{least:g}-{most:g}"
 
 
 def programs_table(programs: Sequence[Program]) -> Table:

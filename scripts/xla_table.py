@@ -94,7 +94,7 @@ def main(chips: tuple[str, ...], batches: tuple[int, ...] | None, as_json: bool)
             one = study(chip, sizes)
             rows += [
                 Row.of(chip, found)
-                for found in one.run(compiling=bars.bar(f"compiling for {chip}", len(sizes) * len(one.layer_counts())))
+                for found in one.run(compiling=bars.bar(f"compiling for {chip}", len(sizes) * len(one.layer_counts()))).rows
             ]
     versions = {name: version(name) for name in ("jax", "jaxlib", "jax-cuda13-plugin", "libtpu")}
     if as_json:

@@ -87,9 +87,11 @@ def run(
     compiling, measuring = bar(f"compiling for {where.chip.name}", jobs), bar("measuring", len(study.batches) if repeats else 0)
     found = study.run(repeats=repeats, compiling=compiling, measuring=measuring)
     if plot:
-        draw_roofline(plot, where.chip, study.weights, [point for row in found for point in _points(row)], head[0])
-    rows = [rows_of(row) for row in found]
-    return Output({"heading": list(head), "batches": rows}, [*head, *witnesses(found), waterfall(found)], _flat(rows), form)
+        draw_roofline(plot, where.chip, study.weights, [point for row in found.rows for point in _points(row)], head[0])
+    rows = [rows_of(row) for row in found.rows]
+    refused = [f"batch {batch} is left out: {why}" for batch, why in found.refused.items()]
+    data = {"heading": list(head), "batches": rows, "refused": {str(batch): why for batch, why in found.refused.items()}}
+    return Output(data, [*head, *witnesses(found.rows), *refused, waterfall(found.rows)], _flat(rows), form)
 
 
 def heading(model: ModelChoice, chip: Chip, study: Study) -> tuple[str, ...]:

@@ -9,6 +9,8 @@ import pytest
 from costmodel.architecture import Architecture
 from costmodel.catalog import find_architecture
 from costmodel.chips import find_chip
+from costmodel.compiled import CompiledCost
+from costmodel.cost import Cost
 from costmodel.study import FEW, Study
 from models.config import ModelConfig
 from models.errors import UserError
@@ -33,12 +35,29 @@ def test_only_what_the_engine_runs_can_be_compiled():
         study("mixtral-8x7b").program(1)
 
 
+def test_a_batch_that_cannot_be_compiled_leaves_the_others(monkeypatch: pytest.MonkeyPatch):
+    """Only where none can is it an error, and then the compiler's own."""
+
+    def compile_or_refuse(self: Study, batch: int, layers: int) -> CompiledCost:
+        if batch > 8:
+            raise UserError(f"{batch} rows do not fit")
+        return CompiledCost(Cost(batch, layers), Cost(), Cost(), {}, {}, {}, {}, {}, ())
+
+    monkeypatch.setattr(Study, "compile", compile_or_refuse)
+    costs, refused = dataclasses.replace(study(), batches=(4, 16, 8, 32)).compiled()
+    assert refused == {16: "16 rows do not fit", 32: "32 rows do not fit"}
+    assert {batch: (cost.reported.flops, cost.reported.bytes) for batch, cost in costs.items()} == {4: (4, 32), 8: (8, 32)}
+    with pytest.raises(UserError, match="rows do not fit"):
+        dataclasses.replace(study(), batches=(16, 32)).compiled()
+
+
 @pytest.mark.slow
 def test_an_extrapolated_study_equals_a_whole_one():
     """Six small layers on this machine's processor."""
     config = dataclasses.replace(PRESETS["tiny"], layers=6, windows=(None,) * 6)
     few, whole = (
-        Study(config, find_chip("h100"), "cpu", "cpu", (2,), 64, dtype="float32", whole=w).compiled()[2] for w in (False, True)
+        Study(config, find_chip("h100"), "cpu", "cpu", (2,), 64, dtype="float32", whole=w).compiled()[0][2]
+        for w in (False, True)
     )
     assert few.basis == "extrapolated from 2 and 4 layers to 6" and whole.basis == "compiled whole"
     assert few.traffic.bytes == pytest.approx(whole.traffic.bytes, rel=2e-3)

@@ -131,6 +131,8 @@ def test_the_ledger_of_what_ran():
         book = ledger(mine._compiled, middle.trips())
         assert (r.trip_flops, r.traffic_bytes) == (book.traffic.flops, book.traffic.bytes)
         assert (r.trip_flops or 0) >= (r.xla_flops or 0) and r.traffic_bytes and r.xla_bytes
+    shown = text(table(reports, "batch 4"))
+    assert all(f"{r.trip_flops / 1e9:,.2f} x1" in shown for r in reports if r.trip_flops)
 
 
 def test_nothing_ran_nothing_reported():
