@@ -44,6 +44,7 @@ except AttributeError as error:
     assert run(source) == "fine\n"
 
 
+@pytest.mark.slow
 def test_the_three_calls_together():
     """A step of one's own: priced, compiled, and every byte of the difference named."""
     source = """

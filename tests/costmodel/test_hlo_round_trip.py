@@ -1,5 +1,6 @@
 """What is printed is read back. Oracle: a printer of instructions that knows nothing of the parser."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -74,6 +75,7 @@ def bodies(draw):
     return found, "\n".join(lines)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(bodies())
 def test_round_trip(body):

@@ -59,6 +59,7 @@ def test_seventy_billion_parameters_take_no_memory(scanned: bool):
     assert time.perf_counter() - start < 60  # drawing them would take minutes, and more memory than there is
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options", [{}, {"scanned": True}, {"attention": "gather"}, {"kv_dtype": "bfloat16"}, {"slack": 3.0}], ids=str
 )
@@ -155,6 +156,7 @@ def test_trips_by_hand(program: StepProgram, contexts: Any, expected: list[float
     assert list(program.trips(*contexts).values()) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scanned", [False, True])
 def test_every_loop_that_data_bound_stands_in_its_scopes(scanned: bool):
     """The compiled text has one loop for each entry of `trips`, beside the scan itself."""

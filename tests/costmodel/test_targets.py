@@ -71,6 +71,7 @@ def test_the_child_has_its_own_devices():
         compile_for("cpu", environment, f32(4), mesh={"a": 2, "b": 2}, specs=(PartitionSpec("a"),))
 
 
+@pytest.mark.slow
 def test_several_at_once():
     found: dict[int, TargetProgram] = {}
 

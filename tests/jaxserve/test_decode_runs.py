@@ -54,6 +54,7 @@ def strict(text: str) -> Any:
     return json.loads(text, parse_constant=refuse)
 
 
+@pytest.mark.slow
 def test_a_sweep_as_json(tmp_path: Path):
     """JSON and nothing else on standard output; four rows from three prompts, and all that was asked for is in it."""
     (tmp_path / "p.jsonl").write_text("\n".join(json.dumps({"prompt": prompt}) for prompt in PROMPTS))

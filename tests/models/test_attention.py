@@ -96,6 +96,7 @@ SHAPES: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     shape=st.sampled_from(SHAPES),

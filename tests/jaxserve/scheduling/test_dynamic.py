@@ -62,6 +62,7 @@ def test_arrivals_every_20_ms_and_a_batch_of_8():
     assert sum(waits(played, requests)) / 24 == 70
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rate", "size", "mean"), [(50, 8, 0.140), (25, 4, 0.120)])
 def test_poisson_arrivals_wait_for_an_erlang_time(rate: int, size: int, mean: float):
     """facts.md: the first of a batch waits for size - 1 more arrivals, in the mean (size - 1) / rate; sometimes much longer.
