@@ -50,7 +50,7 @@ class Kinds:
             kind = "kv" if output in self.module.aliases else "output"
         if origin.parameter is None:
             return kind, self._role(origin, part.shape)
-        return kind, "updated" if part.update else "copied" if copied and origin.form == "in place" else origin.form
+        return kind, "updated" if part.update else "copied" if copied else origin.form
 
     def copies(self, computation: str, instruction: Instruction) -> bool:
         """Whether this makes a second original of a parameter's data, rather than a piece or another form of it."""

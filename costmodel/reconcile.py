@@ -29,7 +29,7 @@ _NAMES: tuple[tuple[str, str | None, str], ...] = (
     ("kv", "gathered", "KV gathered into a copy"),
     ("kv", "converted", "KV converted to another dtype"),
     ("kv", "sliced", "KV sliced into a copy"),
-    ("kv", "copied", "KV pool copied"),
+    ("kv", "copied", "KV copied once more, whole or as gathered"),
     ("kv", None, "KV rewritten"),
     ("intermediate", "partials", "partial sums of split matmuls"),
     ("intermediate", "logits", "logits written and read again"),
