@@ -18,7 +18,10 @@ FORBIDDEN = {
     "jaxserve": {"scripts", "tests"},
     "scripts": {"tests"},  # a script may share a module with its neighbours
 }
-PLAIN = ("jaxserve/scheduling", "jaxserve/pages.py", "jaxserve/prefix.py")  # plain Python, no accelerator library
+PLAIN = (  # plain Python, no accelerator library
+    "jaxserve/scheduling",
+    *(f"jaxserve/{name}.py" for name in ("pages", "prefix", "sampling_params", "pieces", "detokenize", "stop", "answer")),
+)
 ACCELERATED = {"jax", "jaxlib", "flax", "chex", "optax"}
 
 

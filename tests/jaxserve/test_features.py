@@ -204,7 +204,8 @@ def test_programs_with_features_take_their_blank_work():
     segment.tokens[1], segment.count[1], segment.table[1, 0] = (5, 6, 7, 8), 4, 0
     pool, (out,) = program(pool, work)
     assert out.tokens[1, 0] == tiny.logits("llama", (5, 6, 7, 8))[-1].argmax()
-    assert out.logits is None and out.logprobs.top.shape == (2, 1, 2) and out.prompt.top.shape == (2, 4, 1)
+    assert out.logits is None and out.logprobs is not None and out.prompt is not None
+    assert out.logprobs.top.shape == (2, 1, 2) and out.prompt.top.shape == (2, 4, 1)
 
 
 @pytest.mark.parametrize(
