@@ -53,6 +53,22 @@ class Row(NamedTuple):
         """Places that it takes up in a batch."""
         return 1 + self.forks
 
+    def lent(self, table: tuple[int, ...], room: int) -> Row:
+        """The row with other memory. Spelled out, for `_replace` takes longer and this is done for every new page."""
+        return Row(
+            self.request,
+            self.id,
+            self.goal,
+            self.life,
+            self.order,
+            table,
+            room,
+            self.forks,
+            self.preemptions,
+            self.late,
+            self.output,
+        )
+
     @property
     def tokens(self) -> Sequence[int]:
         """Its prompt and its answer so far."""

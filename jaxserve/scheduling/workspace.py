@@ -39,7 +39,7 @@ class Workspace:
         self.memory, self.copies = growth.memory, self.copies + growth.copies
         for row, table, room, kept in zip(rows, growth.tables, growth.rooms, growth.kept, strict=True):
             self.moved[row.id] = min(self.moved.get(row.id, kept), kept)
-            self.rows[row.id] = row._replace(table=table, room=room)
+            self.rows[row.id] = row.lent(table, room)
         return True
 
     def preempt(self, row: Row) -> None:
