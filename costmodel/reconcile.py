@@ -13,6 +13,7 @@ from costmodel.compiled import CompiledCost, Key
 from costmodel.ledger import Ledger
 from costmodel.measure import Measured
 from costmodel.terms import StepCost
+from models.errors import UserError
 
 LOOPS = "loop bodies counted once"
 
@@ -39,7 +40,6 @@ _NAMES: tuple[tuple[str, str | None, str], ...] = (
     ("argument", None, "tokens, tables and constants"),
     ("output", None, "results"),
 )
-_ANALYTICAL = {"logits": "logits written and read again", "scores": "attention scores written and read again"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,10 +72,11 @@ class Reconciliation:
         Raises:
           UserError: the step was priced on no chip.
         """
-        seconds = float(self.analytical.seconds())  # raises where there is no chip
         chip, traffic = self.analytical.chip, self.compiled.traffic
         if chip is None:
-            return seconds
+            raise UserError(
+                "reconcile: the step was priced on no chip, so there are bytes but no seconds; pass chip= to step_cost"
+            )
         peak = chip.peak(max(self.analytical.terms, key=lambda term: float(term.flops)).compute)
         return max(traffic.bytes / float(chip.bandwidth), traffic.flops / float(peak))
 

@@ -119,12 +119,9 @@ def _point(witness: str, batch: int, cost: StepCost) -> Point:
 
 def _points(row: Reconciliation) -> list[Point]:
     """Analytical at its roofline time; compiled at that of its traffic; measured with the analytical work over the measured time."""
-    cost, traffic, chip = row.analytical, row.compiled.traffic, row.analytical.chip
-    batch = int(cost.tokens)
+    cost, traffic, batch = row.analytical, row.compiled.traffic, int(row.analytical.tokens)
     points = [_point("analytical", batch, cost)]
-    seconds = row.compiled_seconds
-    if chip is not None and traffic.bytes:
-        points.append(Point("compiled", batch, traffic.flops / traffic.bytes, traffic.flops / seconds))
+    points.append(Point("compiled", batch, traffic.flops / traffic.bytes, traffic.flops / row.compiled_seconds))
     if row.measured:
         points.append(Point("measured", batch, float(cost.intensity), float(cost.flops) / row.measured.seconds))
     return points
