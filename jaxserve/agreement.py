@@ -12,13 +12,13 @@ from collections.abc import Iterator, Sequence
 import jax
 import numpy as np
 
-from jaxserve.generate import Generation, make_rows
+from jaxserve.generation import Generation, make_rows
 from jaxserve.job import encode
 from jaxserve.ladder import Bucket, Ladder, powers
 from jaxserve.model import Model, load_model
 from jaxserve.programs import blank, compile_programs
 from jaxserve.prompts import builtin_prompts
-from jaxserve.sampling import SamplingParams
+from jaxserve.sampling_params import SamplingParams
 from models.checkpoint.sources import open_checkpoint
 from models.errors import UserError
 from models.layers import KV

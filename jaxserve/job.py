@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from costmodel.host import host_key, today
 from costmodel.ledger import Ledger
 from costmodel.measure import Ceilings, ceilings
-from jaxserve.generate import Generation, Row, StepRecord, make_rows
+from jaxserve.generation import Generation, Row, StepRecord, make_rows
 from jaxserve.ladder import Ladder, powers
 from jaxserve.memory import check_memory, pool_bytes, weight_bytes, workspace_bytes
 from jaxserve.model import Model, choose_dtype, load_model
@@ -21,7 +21,7 @@ from jaxserve.outcome import Outcome, Run
 from jaxserve.programs import Program, compile_programs
 from jaxserve.prompts import builtin_prompts, read_prompts
 from jaxserve.report import Price, report
-from jaxserve.sampling import SamplingParams
+from jaxserve.sampling_params import SamplingParams
 from jaxserve.settings import Settings
 from models.checkpoint.base import Checkpoint
 from models.checkpoint.load import check

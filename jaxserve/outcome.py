@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from costmodel.measure import Ceilings
-from jaxserve.generate import Row
+from jaxserve.generation import Row
 from jaxserve.programs import Program
 from jaxserve.report import ProgramReport, programs_json, programs_table, table
 from models.tokenizer import Tokenizer

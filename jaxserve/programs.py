@@ -21,7 +21,8 @@ from jaxserve.biases import Biases
 from jaxserve.features import PLAIN, Features
 from jaxserve.ladder import Bucket
 from jaxserve.penalties import Penalties
-from jaxserve.sampling import RowSampling, SamplingParams
+from jaxserve.sampling import RowSampling
+from jaxserve.sampling_params import SamplingParams
 from jaxserve.step import Output, Step, Work
 from models.errors import UserError
 from models.forward import Serving

@@ -14,7 +14,7 @@ from costmodel.ledger import Ledger
 from costmodel.measure import Ceilings
 from costmodel.nominal import nominal_of_model
 from costmodel.terms import StepCost
-from jaxserve.generate import StepRecord
+from jaxserve.generation import StepRecord
 from jaxserve.model import Model
 from jaxserve.programs import Program
 

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxserve.sampling_params import SamplingParams as SamplingParams  # also for those who look for it here
+from jaxserve.sampling_params import SamplingParams
 from models.segment import Array
 
 

@@ -18,11 +18,11 @@ import gguf
 import numpy as np
 
 from costmodel.host import cores
-from jaxserve.generate import Generation, make_rows, pages_needed
+from jaxserve.generation import Generation, make_rows, pages_needed
 from jaxserve.ladder import Bucket, Ladder
 from jaxserve.model import load_model
 from jaxserve.programs import Programs, blank, compile_programs
-from jaxserve.sampling import SamplingParams
+from jaxserve.sampling_params import SamplingParams
 from models.checkpoint.gguf import GGUFCheckpoint
 
 PAGE, CHUNK, LONG = 16, (4, 128), (1, 512)  # prefill chunks: to start a batch, and of the prefill that is timed

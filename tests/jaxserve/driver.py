@@ -12,7 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from jaxserve.sampling import RowSampling, SamplingParams
+from jaxserve.sampling import RowSampling
+from jaxserve.sampling_params import SamplingParams
 from jaxserve.step import Step, Work
 from models.config import ModelConfig
 from models.forward import serving

@@ -11,11 +11,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxserve.generate import Generation, Row, pages_needed
+from jaxserve.generation import Generation, Row, pages_needed
 from jaxserve.ladder import Bucket, Ladder
 from jaxserve.model import Model
 from jaxserve.programs import Programs, compile_programs
-from jaxserve.sampling import SamplingParams
+from jaxserve.sampling_params import SamplingParams
 from jaxserve.step import Step
 from models.forward import serving
 from models.kv_cache import PagedKV

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from jaxserve.sampling import SamplingParams
+from jaxserve.sampling_params import SamplingParams
 from tests import oracle
 from tests.jaxserve import tiny
 from tests.jaxserve.driver import Driver, Rows, Sequence

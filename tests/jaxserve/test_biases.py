@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from jaxserve import biases
 from jaxserve.biases import Biases
-from jaxserve.sampling import RowSampling, SamplingParams, sample
+from jaxserve.sampling import RowSampling, sample
+from jaxserve.sampling_params import SamplingParams
 from models.errors import UserError
 from tests.jaxserve.sampling_oracle import adjusted
 

@@ -19,7 +19,7 @@ import pytest
 from jaxserve.features import PLAIN
 from jaxserve.ladder import Bucket
 from jaxserve.programs import DonatedPoolError, Programs, blank, compile_programs
-from jaxserve.sampling import SamplingParams
+from jaxserve.sampling_params import SamplingParams
 from models.errors import UserError
 from models.kv_cache import PagedKV
 from models.layers import KV

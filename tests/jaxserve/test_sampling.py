@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxserve import sampling
-from jaxserve.sampling import RowSampling, SamplingParams, greedy
+from jaxserve.sampling import RowSampling, greedy
+from jaxserve.sampling_params import SamplingParams
 from models.errors import UserError
 from tests.jaxserve.sampling_oracle import kept as oracle_kept
 

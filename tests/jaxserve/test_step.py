@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jaxserve.sampling import SamplingParams
+from jaxserve.sampling_params import SamplingParams
 from models.kv_cache import ContiguousKV, PagedKV
 from tests import oracle
 from tests.jaxserve import tiny

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import pytest
 
-from jaxserve.generate import Generation, Row, make_rows, pages_needed
-from jaxserve.sampling import SamplingParams
+from jaxserve.generation import Generation, Row, make_rows, pages_needed
+from jaxserve.sampling_params import SamplingParams
 from models.errors import UserError
 from tests import oracle
 from tests.jaxserve import tiny

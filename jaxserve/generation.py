@@ -14,7 +14,7 @@ import numpy as np
 
 from jaxserve.ladder import Bucket, Ladder
 from jaxserve.programs import Program, Programs, blank
-from jaxserve.sampling import SamplingParams
+from jaxserve.sampling_params import SamplingParams
 from models.errors import UserError
 from models.layers import KV
 
