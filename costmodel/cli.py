@@ -36,7 +36,7 @@ def run(command: click.Command, arguments: list[str] | None = None) -> None:
         # Not command.main(), which writes an empty line of its own when it is interrupted and leaves at a broken pipe.
         with command.make_context(_program(), list(sys.argv[1:] if arguments is None else arguments)) as context:
             command.invoke(context)
-        sys.stdout.flush()  # so that a reader who has gone shows here
+        _flush()  # so that a reader who has gone shows here
         code, line = 0, ""
     except BaseException as error:
         code, line = _verdict(error)
@@ -71,7 +71,7 @@ def importing() -> Iterator[None]:
 def _verdict(error: BaseException) -> tuple[int, str]:
     """(exit code, line without the word error; empty for an end in good order)."""
     if isinstance(error, click.exceptions.Exit):  # after --help
-        sys.stdout.flush()
+        _flush()
         return error.exit_code, ""
     if isinstance(error, click.ClickException):
         return 2, _line(error.format_message())
@@ -79,13 +79,18 @@ def _verdict(error: BaseException) -> tuple[int, str]:
         return 2, _line(str(error))
     if isinstance(error, (KeyboardInterrupt, click.exceptions.Abort)):
         return 2, INTERRUPTED
-    if isinstance(
-        error, (BrokenPipeError, SystemExit)
-    ):  # the reader of a pipe, such as head, has seen enough; rich says it by an exit
+    # The reader of a pipe, such as head, has seen enough. From that rich makes an exit; any other one is nobody's to take.
+    if isinstance(error, BrokenPipeError) or (isinstance(error, SystemExit) and isinstance(error.__context__, BrokenPipeError)):
         return 0, ""
     if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
         return 2, f"the device ran out of memory ({_line(str(error)) or 'no details'}); lower --batch or take a smaller model"
     return 1, f"a fault of jaxserve, please report it: {type(error).__name__}: {_line(str(error)) or '(no message)'}"
+
+
+def _flush() -> None:
+    """Write what is buffered; without a standard output (`>&-`) there is nothing to write to."""
+    if sys.stdout is not None:
+        sys.stdout.flush()
 
 
 def _line(text: str) -> str:

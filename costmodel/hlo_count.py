@@ -17,12 +17,15 @@ from costmodel.cost import Cost, total
 from costmodel.hlo import Computation, Instruction, Module, malformed
 from costmodel.hlo_bytes import Sizes, fusion_bytes, moved, size
 from costmodel.hlo_flops import arithmetic
+from costmodel.pairs import phase, synchronous
 from models.errors import UserError
 
-_STEPS = ("-start", "-update", "-done")
-# Opcodes of their own; any other `x-start` is an asynchronous `x`, as the text abbreviates async-start of a computation of one x.
+# Opcodes of their own, with a price of their own; any other `x-start` is an asynchronous `x`, as the text abbreviates async-start of a
+# computation of one x, and costs what x costs.
 _NATIVE = frozenset(
-    f"{opcode}{step}" for opcode in ("all-gather", "all-reduce", "async", "collective-permute", "copy") for step in _STEPS
+    f"{operation}-{when}"
+    for operation in ("all-gather", "all-reduce", "async", "collective-permute", "copy")
+    for when in ("start", "update", "done")
 ) | {"send-done", "recv-done"}
 
 
@@ -47,24 +50,16 @@ def count(module: Module, sizes: Sizes = size) -> Mapping[tuple[str, str], Cost]
     return costs
 
 
-def asynchronous(instruction: Instruction) -> tuple[str, str]:
-    """The opcode and the step ("-start", "-update", "-done") of the short form of an asynchronous instruction; else the step is ""."""
-    for step in _STEPS:
-        if instruction.opcode.endswith(step) and instruction.opcode not in _NATIVE:
-            return instruction.opcode.removesuffix(step), step
-    return instruction.opcode, ""
-
-
 def _cost(module: Module, computation: Computation, instruction: Instruction, sums: Mapping[str, Cost], sizes: Sizes) -> Cost:
-    opcode, step = asynchronous(instruction)
+    when = "" if instruction.opcode in _NATIVE else phase(instruction)[1]
     operands = [computation.instructions[name].shape for name in instruction.operands]
-    if opcode == "async-start":
+    if instruction.opcode == "async-start":
         return sums[instruction.callees("calls")[0]]
-    if step == "-start":  # the cost of the operation itself, whose result is the second of (operands, result, ...)
-        instruction = dataclasses.replace(instruction, opcode=opcode, shape=instruction.shape.parts[1])
-    elif step:
-        opcode = f"async{step}"
-        instruction = dataclasses.replace(instruction, opcode=opcode)
+    if when == "start":
+        instruction = synchronous(module, instruction)
+    elif when:
+        instruction = dataclasses.replace(instruction, opcode=f"async-{when}")
+    opcode = instruction.opcode
     if opcode == "while":
         return sums[instruction.callees("body")[0]] + sums[instruction.callees("condition")[0]]
     if opcode == "conditional":

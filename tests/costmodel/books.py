@@ -10,10 +10,25 @@ import jax.numpy as jnp
 
 from costmodel.ledger import Ledger, ledger
 
+# For programs of several devices: a mesh of 8, what a reduction calls, and the bytes of the array that is sent.
+MESH = {"x": 2, "y": 4}
+SUM = """%sum (a: f32[], b: f32[]) -> f32[] {
+  %a = f32[] parameter(0)
+  %b = f32[] parameter(1)
+  ROOT %s = f32[] add(%a, %b)
+}
+"""
+SIZE = 4 * 64 * 128  # B of f32[64,128]
+
 
 def module(entry: str, before: str = "", head: str = "") -> str:
     """The text of a program of one entry; its lines are those of its body."""
     return f"HloModule m, is_scheduled=true{head}\n\n{before}\nENTRY %main {{\n{entry}\n}}\n"
+
+
+def partitioned(lines: str, partitions: int = 8) -> str:
+    """The text of a program over so many devices, in which %sum may be called."""
+    return module(lines, SUM, f", num_partitions={partitions}")
 
 
 def items(book: Ledger) -> dict[tuple[str, str, str], float]:

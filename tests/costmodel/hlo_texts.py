@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from costmodel.cost import Cost, total
-from costmodel.hlo import parse
+from costmodel.hlo import Module, parse
 from costmodel.hlo_bytes import Sizes, size
 from costmodel.hlo_count import count
 
@@ -47,7 +47,10 @@ def fused(signature: str, body: str, parameters: Sequence[str], result: str, kin
 
 def counted(text: str, sizes: Sizes = size) -> Cost:
     """Our count of a program."""
-    module = parse(text)
+    return counted_module(parse(text), sizes)
+
+
+def counted_module(module: Module, sizes: Sizes = size) -> Cost:
     costs = count(module, sizes)
     return total(costs[module.entry.name, name] for name in module.entry.instructions)
 

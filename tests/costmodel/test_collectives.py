@@ -19,23 +19,11 @@ from costmodel.hlo import Instruction, Shape
 from costmodel.ledger import ledger
 from costmodel.targets import compile_for
 from models.errors import UserError
-
-MESH = {"x": 2, "y": 4}
-SUM = """%sum (a: f32[], b: f32[]) -> f32[] {
-  %a = f32[] parameter(0)
-  %b = f32[] parameter(1)
-  ROOT %s = f32[] add(%a, %b)
-}
-"""
-SIZE = 4 * 64 * 128  # B of f32[64,128]
-
-
-def program(lines: str, partitions: int = 8) -> str:
-    return f"HloModule m, is_scheduled=true, num_partitions={partitions}\n\n{SUM}\nENTRY %main {{\n{lines}\n}}\n"
+from tests.costmodel.books import MESH, SIZE, partitioned
 
 
 def one(operation: str, result: str, attributes: str) -> str:
-    return program(f"  %p = f32[64,128]{{1,0}} parameter(0)\n  ROOT %c = {result} {operation}(%p), {attributes}")
+    return partitioned(f"  %p = f32[64,128]{{1,0}} parameter(0)\n  ROOT %c = {result} {operation}(%p), {attributes}")
 
 
 @pytest.mark.parametrize(
@@ -220,4 +208,4 @@ def test_groups_of_every_subset_of_a_larger_mesh():
             moved = np.moveaxis(ids, axes, range(3 - count, 3)).reshape(-1, math.prod(ids.shape[axis] for axis in axes))
             groups = "{" + ",".join("{" + ",".join(map(str, row)) + "}" for row in moved.tolist()) + "}"
             lines = f"  %p = f32[64]{{0}} parameter(0)\n  ROOT %c = f32[64]{{0}} all-reduce(%p), replica_groups={groups}, to_apply=%sum"
-            assert list(ledger(program(lines, 12), mesh=mesh).link_bytes) == [",".join("abc"[axis] for axis in axes)]
+            assert list(ledger(partitioned(lines, 12), mesh=mesh).link_bytes) == [",".join("abc"[axis] for axis in axes)]

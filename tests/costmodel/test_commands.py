@@ -16,7 +16,7 @@ import pytest
 from costmodel import chips
 from costmodel.__main__ import main
 from models.errors import UserError
-from tests.costmodel.hlo_programs import FOLDER
+from tests.costmodel.hlo_programs import STEPS
 from tests.jaxserve import commands
 from tests.jaxserve.commands import error_line
 
@@ -140,7 +140,7 @@ def test_a_config_of_ones_own(here: Any, tmp_path: Path):
 
 
 def test_ledger_of_a_file(here: Any, tmp_path: Path):
-    file = next(iter(sorted(FOLDER.glob("h100*gather*.hlo.xz"))))
+    file = STEPS / "h100_scan_gather_B4.hlo.xz"
     found = json.loads(here("ledger", str(file), "--top", "5", "--json"))
     assert len(found["top"]) == 5 and found["top"][0]["traffic_bytes"] >= found["top"][-1]["traffic_bytes"]
     assert sum(part["bytes"] for part in found["components"].values()) == pytest.approx(found["totals"]["traffic"]["bytes"])
@@ -157,7 +157,7 @@ def test_ledger_of_a_file(here: Any, tmp_path: Path):
 
 def test_ledger_of_a_loop_that_data_bound(here: Any):
     """Never silently one."""
-    file = next(iter(sorted(FOLDER.glob("cpu*blockwise*.hlo.xz"))))
+    file = STEPS / "cpu_unroll_blockwise_B4.hlo.xz"
     with pytest.raises(UserError, match="the data decide how often while"):
         here("ledger", str(file))
     few, many = (json.loads(here("ledger", str(file), "--trips", count, "--json")) for count in ("1", "5"))
@@ -204,7 +204,7 @@ def test_bad_input(arguments: tuple[str, ...], message: str, here: Any):
 
 
 def test_as_a_process(tmp_path: Path):
-    """One line and 2 for bad input; help with an example; a reader who leaves early is no error."""
+    """One line and 2 for bad input; help with an example."""
     found = commands.run("costmodel", "decode", "--batch", "0", cache=tmp_path)
     assert found.returncode == 2 and "--batch is 0" in error_line(found.stderr)
     for command in ((), ("decode",), ("chips",), ("models",), ("params",), ("ledger",)):

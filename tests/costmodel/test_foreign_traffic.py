@@ -8,7 +8,6 @@ ratios of corrected to analytical bytes that others worked out for the same prog
 
 from __future__ import annotations
 
-import functools
 import re
 from typing import Any
 
@@ -17,8 +16,8 @@ import pytest
 from costmodel.attribution import UNATTRIBUTED
 from costmodel.compiled import CompiledCost
 from costmodel.corrections import SLICE
-from costmodel.ledger import Ledger, ledger
-from tests.costmodel.hlo_programs import FOLDERS, program, totals
+from costmodel.ledger import Ledger
+from tests.costmodel.hlo_programs import FOLDERS, kept, totals
 
 FOREIGN = {name: folder for folder in FOLDERS for name, known in totals(folder).items() if "analytical" in known}
 HIDDEN, FFN, VOCAB, KV = 4096, 14336, 128256, 1024
@@ -31,9 +30,8 @@ pytestmark = [
 ]
 
 
-@functools.cache
 def book(name: str) -> Ledger:
-    return ledger(program(name, FOREIGN[name]))
+    return kept(name, FOREIGN[name])
 
 
 def known(name: str) -> Any:
@@ -71,7 +69,7 @@ def test_all_weights_are_read_once_where_they_lie(name):
     assert {component: found["weights", "in place", component, "read"] for component in wanted} == wanted
 
 
-@each("^(?!cpu_scan).*_(unroll|scan_carry)_.*(?<!_nd).hlo$")
+@each("^(?!cpu_scan).*_(unroll|scan_carry)_.*(?<!_nd)$")
 def test_live_pages_are_read_once_and_new_tokens_written_once(name):
     """Not so where a CPU carries a bf16 pool through a loop and converts all of it in every trip; and a pool that is kept on chip as a
     whole is written back as a whole."""
@@ -126,7 +124,7 @@ def published(first: str, second: str | None = None) -> float:
 )
 def test_corrected_ratios_of_unrolled_programs(ratio, first, second):
     """Within 2 % of the ratios that were worked out elsewhere for 32 layers."""
-    names = [f"{name}.hlo" for name in (first, second) if name]
+    names = [f"{name}" for name in (first, second) if name]
     if not set(names) <= set(FOREIGN):
         pytest.skip(f"{', '.join(names)} not among the programs")
     assert published(*names) == pytest.approx(ratio, rel=0.02)
@@ -134,7 +132,7 @@ def test_corrected_ratios_of_unrolled_programs(ratio, first, second):
 
 def test_at_batch_1_a_cpu_looks_up_one_row():
     """The other table has 5.2 here and charges three slices of the converted embedding table whole; with those put back, so have we."""
-    name = "cpu_unroll_L2_B1_s1.0.hlo"
+    name = "cpu_unroll_L2_B1_s1.0"
     if name not in FOREIGN:
         pytest.skip(f"{name} not among the programs")
     slices = -sum(amount for line in book(name).lines for reason, amount in line.traffic.corrections if reason == SLICE)
@@ -162,10 +160,10 @@ def test_a_gpu_scan_copies_its_weights_out_of_the_stack(name):
         assert copied < 1e-3 * layers
 
 
-@pytest.mark.parametrize("pair", [("v5e_unroll_L2_B32_s1.0.hlo", "v5e_unroll_L2_B32_s4.0.hlo"), ("h200", "h100")])
+@pytest.mark.parametrize("pair", [("v5e_unroll_L2_B32_s1.0", "v5e_unroll_L2_B32_s4.0"), ("h200", "h100")])
 def test_traffic_does_not_depend_on_the_size_of_the_pool(pair):
     """A pool of four times the pages: within 0.1 %, though XLA reports half as much again for it. (H100 and H200 have one program.)"""
-    small, large = ("h200_unroll_L2_B32_s1.0.hlo", "h100_unroll_L2_B32_s4.0.hlo") if pair[0] == "h200" else pair
+    small, large = ("h200_unroll_L2_B32_s1.0", "h100_unroll_L2_B32_s4.0") if pair[0] == "h200" else pair
     if not {small, large} <= set(FOREIGN):
         pytest.skip(f"{small} and {large} not among the programs")
     assert book(large).traffic.bytes == pytest.approx(book(small).traffic.bytes, rel=1e-3)
@@ -175,7 +173,7 @@ def test_traffic_does_not_depend_on_the_size_of_the_pool(pair):
 
 def test_without_donation_the_pool_is_copied_once_more():
     """Exactly one copy of each of the four arrays of 64 MiB, read and written, and it is called that."""
-    name, donated = "h100_unroll_L2_B32_s1.0_nd.hlo", "h200_unroll_L2_B32_s1.0.hlo"
+    name, donated = "h100_unroll_L2_B32_s1.0_nd", "h200_unroll_L2_B32_s1.0"
     if not {name, donated} <= set(FOREIGN):
         pytest.skip(f"{name} and {donated} not among the programs")
     copies = {key: amount for key, amount in moved(name).items() if key[:2] == ("kv", "copied")}
@@ -193,7 +191,7 @@ def test_a_gpu_moves_its_kv_three_times(name):
 
 def test_split_matmuls_and_logits_have_names_of_their_own():
     """H100, 4 layers, 32 rows: 4 partial sums of qkv, f32, written and read by three; f32 logits written by the head, read to sample."""
-    name = "h100_unroll_L4_B32_s1.0.hlo"
+    name = "h100_unroll_L4_B32_s1.0"
     if name not in FOREIGN:
         pytest.skip(f"{name} not among the programs")
     partial = 4 * 32 * 6144 * 4 * 4  # splits x rows x columns x B x layers

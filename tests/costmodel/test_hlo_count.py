@@ -12,12 +12,12 @@ from jax import lax
 from costmodel.cost import Cost
 from costmodel.hlo import parse
 from costmodel.hlo_bytes import padded
-from tests.costmodel.hlo_programs import cases, program, totals
-from tests.costmodel.hlo_texts import counted
+from tests.costmodel.hlo_programs import STEPS, cases, kept, totals
+from tests.costmodel.hlo_texts import counted, counted_module
 
 
-def custom_calls(text):
-    return sum(each.opcode == "custom-call" for c in parse(text).computations.values() for each in c.instructions.values())
+def custom_calls(module):
+    return sum(each.opcode == "custom-call" for c in module.computations.values() for each in c.instructions.values())
 
 
 def told(known):
@@ -33,15 +33,18 @@ def assert_close(found, expected, relative):
 def test_kept_programs(folder, name):
     """The sum equals XLA's count of that module to 1e-6, which is what its float32 sums leave; a custom call is -1 there, 0 here.
 
-    What a TPU's own compiler says is met to 0.5 %: it has sizes of its own for the tiles of a few small arrays.
+    Of our steps two have 220 instructions, most of a few bytes, which add nothing to 0.8 GB in float32: 2e-6 there.
+
+    What a TPU's own compiler says is met to 0.5 %: it has sizes of its own for the tiles of a few small arrays; of these a step of
+    several tokens a row has more, and is met to 1 %.
     """
-    text = program(name.removesuffix(".hlo") + ".hlo", folder)
-    calls = custom_calls(text)
-    known = totals(folder)[name]
-    assert_close(counted(text) - Cost(calls, calls), told(known["generic_count"]), 1e-6)
+    module, known = kept(name, folder).module, totals(folder)[name]
+    calls = custom_calls(module)
+    assert_close(counted_module(module) - Cost(calls, calls), told(known["generic_count"]), 2e-6 if folder == STEPS else 1e-6)
     if known["compiled_cost_analysis"]:
         own = told({"transcendentals": 0, **known["compiled_cost_analysis"]})
-        assert_close(counted(text, padded), own, 5e-3 if name.startswith("v") else 1e-6)
+        several = name.endswith(("_mixed", "_verify"))
+        assert_close(counted_module(module, padded), own, 1e-6 if not name.startswith("v") else 1e-2 if several else 5e-3)
 
 
 def compiled(function, *arguments):
@@ -110,7 +113,7 @@ def test_custom_calls_count_nothing():
     assert program.cost_analysis()["flops"] == program.cost_analysis()["bytes accessed"] == -1
     assert counted(program.as_text()) == Cost()
     factor = compiled(jnp.linalg.cholesky, of(5, 6, 6))
-    calls = custom_calls(factor.as_text())
+    calls = custom_calls(parse(factor.as_text()))
     assert calls == 1
     assert counted(factor.as_text()).flops == factor.cost_analysis()["flops"] + calls
 

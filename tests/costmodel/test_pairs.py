@@ -4,20 +4,7 @@ from __future__ import annotations
 
 from costmodel.corrections import NEXT_STEP, ON_CHIP, PREFETCH
 from costmodel.ledger import ledger
-from tests.costmodel.books import corrections, items, module
-
-MESH = {"x": 2, "y": 4}
-SUM = """%sum (a: f32[], b: f32[]) -> f32[] {
-  %a = f32[] parameter(0)
-  %b = f32[] parameter(1)
-  ROOT %s = f32[] add(%a, %b)
-}
-"""
-SIZE = 4 * 64 * 128  # B of f32[64,128]
-
-
-def program(lines: str, partitions: int = 8) -> str:
-    return f"HloModule m, is_scheduled=true, num_partitions={partitions}\n\n{SUM}\nENTRY %main {{\n{lines}\n}}\n"
+from tests.costmodel.books import MESH, SIZE, corrections, items, module, partitioned
 
 
 def test_start_and_done_are_one_copy_and_on_chip_is_free():
@@ -77,7 +64,7 @@ def test_slices_fetched_apart_are_one_array_in_the_end():
 
 def test_start_and_done_count_once():
     """In the three forms that programs have: all-reduce-start of its own shape, tuples, and a start that wraps any operation."""
-    text = program(
+    text = partitioned(
         """  %p = f32[64,128]{1,0} parameter(0)
   %r = f32[64,128]{1,0} all-reduce-start(%p), replica_groups=[2,4]<=[8], to_apply=%sum
   %rd = f32[64,128]{1,0} all-reduce-done(%r)
@@ -96,7 +83,7 @@ def test_start_and_done_count_once():
 
 def test_async_start_of_a_computation():
     """The long form: async-start calls a computation of one all-to-all."""
-    text = program(
+    text = partitioned(
         """  %p = f32[64,128]{1,0} parameter(0)
   %s = ((f32[64,128]{1,0}), f32[64,128]{1,0}, u32[]) async-start(%p), calls=%wrapped
   ROOT %d = f32[64,128]{1,0} async-done(%s)"""

@@ -6,8 +6,11 @@ import dataclasses
 
 import jax
 import pytest
+from rich.table import Table
 
 from costmodel.analytical import step_cost
+from costmodel.chips import CHIPS
+from costmodel.commands.decode_tables import witnesses
 from costmodel.compiled import CompiledCost
 from costmodel.corrections import GATHER
 from costmodel.cost import Cost
@@ -15,6 +18,7 @@ from costmodel.ledger import ledger
 from costmodel.program import StepProgram
 from costmodel.reconcile import LOOPS, name_of, reconcile
 from costmodel.terms import StepCost, Term
+from models.errors import UserError
 from models.presets import PRESETS
 
 
@@ -72,6 +76,39 @@ def test_books_that_do_not_balance_are_said():
 
 def test_unattributed_bytes_are_named_as_such():
     assert name_of(("weights", "in place", "unattributed", "read")) == "bytes that no scope accounts for"
+
+
+ON_CHIP = dataclasses.replace(MODEL, chip=CHIPS["h100-sxm"])
+
+
+@pytest.mark.parametrize(
+    ("traffic", "seconds"),
+    [
+        (Cost(12, 231, 0), 231 / 3.35e12),  # the bytes take longer: 69 ps, the FLOPs a thousandth
+        (Cost(1e6, 231, 0), 1e6 / 989e12),  # the FLOPs take longer: 1.0 ns
+    ],
+)
+def test_time_is_the_longer_of_bytes_and_flops(traffic: Cost, seconds: float):
+    """On an H100 of 3.35 TB/s and 989 TFLOP/s (facts.md section 1), weights of 16 bits; the program's figures and not the model's."""
+    found = reconcile(ON_CHIP, dataclasses.replace(PROGRAM, traffic=traffic))
+    assert found.compiled_seconds == pytest.approx(seconds, rel=1e-12)
+
+
+def test_no_time_without_a_chip():
+    with pytest.raises(UserError, match=r"priced on no chip, so there are bytes but no seconds; pass chip= to step_cost"):
+        _ = reconcile(MODEL, PROGRAM).compiled_seconds
+
+
+def test_the_table_has_all_three_ratios():
+    """615.5, 1231 and 231 B over 151 B; two layers that XLA counts once show as twice the ratio with trips."""
+    view = witnesses([reconcile(ON_CHIP, PROGRAM)])[0]
+    assert isinstance(view, Table)
+    shown = {str(column.header): list(column.cells) for column in view.columns}
+    assert {name: cells for name, cells in shown.items() if "/" in name} == {
+        "XLA/¹": ["4.076"],
+        "trips/¹": ["8.152"],
+        "traffic/¹": ["1.530"],
+    }
 
 
 @pytest.mark.parametrize("attention", ["blockwise", "gather"])

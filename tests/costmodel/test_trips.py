@@ -11,7 +11,7 @@ from jax import lax
 
 from costmodel.hlo import parse
 from costmodel.trips import trip_counts
-from tests.costmodel.hlo_programs import program
+from tests.costmodel.hlo_programs import FUNCTIONS, program
 
 
 def text_of(function, *arguments):
@@ -211,14 +211,14 @@ ENTRY %e (x: f32[9]) -> {carry} {{
 
 def test_tpu_programs():
     """No count is said there: eight layers in a scan, two in a step; the loop over live pages is bounded by data."""
-    assert list(trip_counts(parse(program("v5e_eight_layers.hlo"))).values()) == [8]
-    assert "known_trip_count" not in program("v5e_eight_layers.hlo")
+    assert list(trip_counts(parse(program("v5e_eight_layers", FUNCTIONS))).values()) == [8]
+    assert "known_trip_count" not in program("v5e_eight_layers", FUNCTIONS)
     for chip in ("v5e", "v6e"):
-        assert sorted(trip_counts(parse(program(f"{chip}_step_blockwise.hlo"))).values(), key=str) == [2, None]
-        assert list(trip_counts(parse(program(f"{chip}_step_gather.hlo"))).values()) == [2]
+        assert sorted(trip_counts(parse(program(f"{chip}_scan_blockwise_B4"))).values(), key=str) == [2, None]
+        assert list(trip_counts(parse(program(f"{chip}_scan_gather_B4"))).values()) == [2]
 
 
 @pytest.mark.parametrize("target", ["cpu", "h100"])
 def test_loops_over_live_pages_are_data(target):
     """One for each of two layers, and nothing else that loops."""
-    assert list(trip_counts(parse(program(f"{target}_step_blockwise.hlo"))).values()) == [None, None]
+    assert list(trip_counts(parse(program(f"{target}_unroll_blockwise_B4"))).values()) == [None, None]

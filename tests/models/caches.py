@@ -21,11 +21,13 @@ from models.hf_config import from_hf
 from models.kv_cache import ContiguousKV, PagedKV
 from models.segment import Segment
 from tests import oracle
+from tests.compiling import UNOPTIMISED
 from tests.models import checkpoints
 
 KV = PagedKV | ContiguousKV
 NAN = float("nan")
-LONGEST = 320  # tokens of a history are padded to this, so that tests share programs: compiling is what costs here
+# Histories, rows, tables and pools are padded to these sizes, so that tests share programs: compiling is what costs here.
+LONGEST, ROWS = 320, 10
 
 
 def config(heads: int = 4, kv_heads: int = 2, head_dim: int = 8, layers: int = 2) -> ModelConfig:
@@ -93,21 +95,24 @@ class Batch:
             out[i, :count] = row[:, start : start + count].swapaxes(0, 1)
         return jnp.asarray(out.reshape(-1, heads, d))
 
-    def write(self, kv: KV, layer: int = 0) -> KV:
-        """All tokens of all rows: what comes before the last segment, then the last segment."""
-        before = [n - count for n, count in zip(self.lengths, self.counts, strict=True)]
-        for segment in (self.segment([0] * len(before), before, LONGEST), self.last()):
-            kv = self.write_segment(kv, segment, layer)
-        return kv
+    def write(self, kv: KV, layer: int = 0, *, twice: bool = False) -> KV:
+        """All tokens of all rows at once; or, `twice`, what comes before the last segment and then the last segment."""
+        first = [n - count for n, count in zip(self.lengths, self.counts, strict=True)] if twice else self.lengths
+        kv = self.write_segment(kv, self.segment([0] * len(first), first, LONGEST), layer)
+        return self.write_segment(kv, self.last(), layer) if twice else kv
 
     def write_segment(self, kv: KV, segment: Segment, layer: int = 0) -> KV:
         return _write(kv, layer, self.tokens(self.k, segment), self.tokens(self.v, segment), segment)
 
-    def attend(self, kv: KV, rule: Rule, layer: int = 0) -> list[np.ndarray]:
-        """What each row's last tokens get, [heads, count, head_dim]."""
+    def attend(self, kv: KV, rule: Rule, layer: int = 0, *, traced: bool = False) -> list[np.ndarray]:
+        """What each row's last tokens get, [heads, count, head_dim]. With `traced` the window is an argument, as under scan."""
         segment = self.last()
         q = jnp.nan_to_num(self.tokens(self.q, segment))  # a NaN in a padding query is that query's own affair
-        out = np.asarray(_attend(kv, layer, q, segment, rule)).reshape(segment.rows, segment.query, *q.shape[1:])
+        if traced:
+            mixed = _attend_within(kv, layer, q, segment, dataclasses.replace(rule, window=None), jnp.int32(rule.window))
+        else:
+            mixed = _attend(kv, layer, q, segment, rule)
+        out = np.asarray(mixed).reshape(segment.rows, segment.query, *q.shape[1:])
         return [out[i, :count].swapaxes(0, 1) for i, count in enumerate(self.counts)]
 
     def expected(self, rule: Rule, stored: Any = np.float32) -> list[np.ndarray]:
@@ -121,14 +126,24 @@ class Batch:
         return out
 
 
-@functools.partial(jax.jit, static_argnums=1)
+@functools.partial(jax.jit, static_argnums=1, compiler_options=UNOPTIMISED)
 def _write(kv: KV, layer: int, k: jax.Array, v: jax.Array, segment: Segment) -> KV:
     return kv.write(layer, k, v, segment)
 
 
-@functools.partial(jax.jit, static_argnums=(1, 4))
+@functools.partial(jax.jit, static_argnums=(1, 4), compiler_options=UNOPTIMISED)
 def _attend(kv: KV, layer: int, q: jax.Array, segment: Segment, rule: Rule) -> jax.Array:
     return kv.attend(layer, q, segment, rule)
+
+
+@functools.partial(jax.jit, static_argnums=(1, 4), compiler_options=UNOPTIMISED)
+def _attend_within(kv: KV, layer: int, q: jax.Array, segment: Segment, rule: Rule, window: jax.Array) -> jax.Array:
+    return kv.attend(layer, q, segment, dataclasses.replace(rule, window=window))
+
+
+def padded(lengths: Sequence[int]) -> list[int]:
+    """With rows of padding up to `ROWS`."""
+    return [*lengths, *[0] * (ROWS - len(lengths))]
 
 
 def error(found: list[np.ndarray], expected: list[np.ndarray]) -> float:
@@ -136,14 +151,14 @@ def error(found: list[np.ndarray], expected: list[np.ndarray]) -> float:
     return max(oracle.relative(a, b) for a, b in zip(found, expected, strict=True) if b.size)
 
 
-def pages(lengths: Sequence[int], page: int, *, room: int = 0, spare: int = 2, seed: int = 0) -> tuple[np.ndarray, int]:
+def pages(lengths: Sequence[int], page: int, *, seed: int = 0) -> tuple[np.ndarray, int]:
     """Deal out pages in random order -> (table i32 [rows, width], pages in the pool). Entries past a row's pages name no page.
 
-    With `room` the table and the pool are as large as rows of that many tokens need, whatever `lengths` are.
+    The table and the pool are as large as rows of `LONGEST` tokens need, whatever `lengths` are.
     """
     need = [-(-n // page) for n in lengths]
-    width = -(-room // page) or max([*need, 1])
-    units = (width * len(need) if room else sum(need)) + spare
+    width = -(-LONGEST // page)
+    units = width * len(need) + 2
     order = np.random.default_rng(seed).permutation(units)
     table = np.full((len(lengths), width), units + 5, np.int32)
     for i, n in enumerate(need):

@@ -20,6 +20,7 @@ from models.kv_cache import PagedKV
 from models.layers import stack_layers
 from models.segment import Segment
 from tests import oracle
+from tests.compiling import UNOPTIMISED
 from tests.jaxserve import tiny
 from tests.jaxserve.tiny import KINDS, TOLERANCE, model, prompt
 
@@ -59,7 +60,7 @@ def test_logits_of_every_segment_equal_the_oracle(kind: str, stacked: bool):
     arrays = serving(config, state, PAGE * WIDTH)
     kv: Any = PagedKV.zeros(config, UNITS, PAGE, jnp.float32, stacked=stacked)
     a, b, c = prompt(0, 12), prompt(1, 7), prompt(2, 9)
-    step = jax.jit(functools.partial(forward, graph, config, stacked=stacked))  # compiled is quicker than op by op
+    step = jax.jit(functools.partial(forward, graph, config, stacked=stacked), compiler_options=UNOPTIMISED)
     kv, (first,) = step(arrays, kv, (part(0, [a[:11], b], 11, [0, 0]),))
     segments = (part(0, [a[11:]], 1, [11]), part(2 * WIDTH, [c], 10, [0]))
     kv, (decoded, chunk) = step(arrays, kv, segments)
@@ -74,10 +75,24 @@ def test_logits_after_every_token():
     kv = PagedKV.zeros(config, UNITS, PAGE, jnp.float32)
     a, b = prompt(0, 5), prompt(1, 5)
     arrays = serving(config, state, PAGE * WIDTH)
-    step = jax.jit(functools.partial(forward, graph, config, every_token=True))
+    step = jax.jit(functools.partial(forward, graph, config, every_token=True), compiler_options=UNOPTIMISED)
     _, (found,) = step(arrays, kv, (part(0, [a, b], 5, [0, 0]),))
     expected = np.concatenate([tiny.logits("llama", a), tiny.logits("llama", b)])
     assert oracle.relative(found, expected) < TOLERANCE
+
+
+def test_logits_after_every_token_of_one_segment_only():
+    """A draft of two rows is verified beside a decode and beside a chunk, of which the last token counts alone."""
+    config, (graph, state) = model("llama")
+    kv = PagedKV.zeros(config, UNITS, PAGE, jnp.float32)
+    a, b, c, d = prompt(0, 3), prompt(1, 3), prompt(2, 1), prompt(3, 4)
+    segments = (part(0, [a, b[:2]], 3, [0, 0]), part(2 * WIDTH, [c], 1, [0]), part(3 * WIDTH, [d], 5, [0]))
+    step = jax.jit(functools.partial(forward, graph, config, every_token=(True, False, False)))
+    _, (verified, decoded, chunk) = step(serving(config, state, PAGE * WIDTH), kv, segments)
+    assert (verified.shape, decoded.shape, chunk.shape) == ((6, 96), (1, 96), (1, 96))
+    found = np.concatenate([verified[:5], decoded, chunk])
+    expected = [tiny.logits("llama", a), tiny.logits("llama", b[:2]), tiny.logits("llama", c), tiny.logits("llama", d)[-1:]]
+    assert oracle.relative(found, np.concatenate(expected)) < TOLERANCE
 
 
 def equations(jaxpr: Any, above: tuple[str, ...] = ()) -> Iterator[tuple[str, tuple[str, ...]]]:

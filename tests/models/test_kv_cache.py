@@ -21,7 +21,7 @@ from tests.models.caches import KV, NAN, Batch
 
 DTYPES = ["float32", "bfloat16"]
 RULE = Rule(0.3, None, 50)
-LENGTHS = [1, 15, 16, 17, 300]
+LENGTHS = caches.padded([1, 15, 16, 17, 300])
 
 
 def paged(page: int, units: int, dtype: str = "float32", fill: float = NAN, **options: Any) -> PagedKV:
@@ -45,10 +45,10 @@ def test_page_order_and_garbage_change_nothing(page: int, dtype: str, query: int
     """Two deals of pages; the pool starts as 0 or as NaN (free pages, tails of live pages, pages of padding rows)."""
     results = []
     for seed, fill in ((0, 0.0), (0, NAN), (1, NAN), (2, float("inf"))):
-        table, units = caches.pages([*LENGTHS, 0], page, spare=7, seed=seed)
-        table[-1] = np.arange(table.shape[1]) % units  # the padding row names pages of live rows
-        batch = Batch.random(caches.config(), [*LENGTHS, 0], query, table)
-        kv = batch.write(paged(page, units, dtype, fill), 1)
+        table, units = caches.pages(LENGTHS, page, seed=seed)
+        table[5:] = np.arange(table[5:].size).reshape(table[5:].shape) % units  # padding rows name pages of live rows
+        batch = Batch.random(caches.config(), LENGTHS, query, table)
+        kv = batch.write(paged(page, units, dtype, fill), 1, twice=True)
         results.append(batch.attend(kv, RULE, 1))
     assert all(same(results[0], other) for other in results[1:])
 
@@ -61,16 +61,15 @@ def test_entries_that_name_no_page_drop_writes(kind: Any, stacked: bool, dtype: 
         batch = Batch.random(caches.config(), [12, 9], 4, np.full((2, 2), entry, np.int32))
         before = caches.filled(kind.zeros(caches.config(), 5, 16, dtype, stacked=stacked), 1.0)
         for layer in (0, 1):
-            assert equal(batch.write(before, layer), before)
+            assert equal(batch.write_segment(before, batch.last(), layer), before)
 
 
 @pytest.mark.parametrize("kind", [PagedKV, ContiguousKV])
 def test_writes_past_the_end_of_a_row_are_dropped(kind: Any):
     """A table of one page of 4 and a slot of 4: tokens 4 and later have no place, and must not land at another's."""
     batch = Batch.random(caches.config(), [9], 9, np.zeros((1, 1), np.int32))
-    kv = batch.write(caches.filled(kind.zeros(caches.config(), 3, 4, jnp.float32), 1.0))
-    short = Batch([q[:, :4] for q in batch.q], [k[:, :4] for k in batch.k], [v[:, :4] for v in batch.v], [4], 4, batch.table)
-    assert equal(kv, short.write(caches.filled(kind.zeros(caches.config(), 3, 4, jnp.float32), 1.0)))
+    before = caches.filled(kind.zeros(caches.config(), 3, 4, jnp.float32), 1.0)
+    assert equal(batch.write(before), batch.write_segment(before, batch.segment([0], [4], caches.LONGEST)))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -95,10 +94,10 @@ def test_a_write_touches_its_own_tokens_only(kind: Any, dtype: str):
 )
 def test_contiguous_equals_paged(capacity: int, query: int, dtype: str):
     """Capacities that are less than, equal to and no multiple of a block."""
-    lengths = [min(n, capacity) for n in (1, 15, 64, 65, 257, capacity)]
+    lengths = caches.padded([min(n, capacity) for n in (1, 15, 64, 65, 257, capacity)])
     table, units = caches.pages(lengths, 16)
     batch = Batch.random(caches.config(), lengths, query, table)
-    slots = Batch(batch.q, batch.k, batch.v, batch.counts, query, np.array([[4], [2], [0], [6], [1], [5]], np.int32))
+    slots = Batch(batch.q, batch.k, batch.v, batch.counts, query, np.array([4, 2, 0, 6, 1, 5, 3, 0, 9, 9], np.int32)[:, None])
     contiguous = caches.filled(ContiguousKV.zeros(caches.config(), 7, capacity, dtype), NAN)
     ours = slots.attend(slots.write(contiguous, 1), RULE, 1)
     theirs = batch.attend(batch.write(paged(16, units, dtype), 1), RULE, 1)
@@ -112,21 +111,24 @@ def test_contiguous_equals_paged(capacity: int, query: int, dtype: str):
     [(PagedKV, "blockwise", "bfloat16"), (PagedKV, "gather", "float32"), (ContiguousKV, "blockwise", "float32")],
 )
 def test_one_pool_for_all_layers_equals_one_a_layer(kind: Any, attention: str, dtype: str):
-    """Also with a traced layer, as under scan."""
-    table, units = caches.pages(LENGTHS, 16) if kind is PagedKV else (np.arange(5, dtype=np.int32)[:, None], 5)
-    batch = Batch.random(caches.config(), LENGTHS, 2, table)
-    unit = 16 if kind is PagedKV else 310
+    """Bit for bit, with a traced layer too, as under scan."""
+    table, units = (
+        caches.pages(LENGTHS, 16) if kind is PagedKV else (np.arange(caches.ROWS, dtype=np.int32)[:, None], caches.ROWS)
+    )
+    batch = Batch.random(caches.config(), LENGTHS, 4, table)
+    segment, unit = batch.last(), 16 if kind is PagedKV else 310
+    q = jnp.nan_to_num(batch.tokens(batch.q, segment))
+    mix = jax.jit(lambda kv, layer: kv.attend(layer, q, segment, RULE), static_argnums=1)
     results = []
     for stacked in (False, True):
         kv = caches.filled(kind.zeros(caches.config(), units, unit, dtype, stacked=stacked, attention=attention), NAN)
         assert (kv.units, kv.unit) == (units, unit)
         kv = batch.write(batch.write(kv, 1), 0)
-        results.append([batch.attend(kv, RULE, layer) for layer in (0, 1)])
-    segment = batch.last()
-    q = jnp.nan_to_num(batch.tokens(batch.q, segment))
-    assert same(results[0][0], results[1][0]) and same(results[0][1], results[1][1])
-    traced = jax.jit(lambda kv, layer: kv.attend(layer, q, segment, RULE))(kv, jnp.int32(1))
-    np.testing.assert_array_equal(traced, jax.jit(lambda kv: kv.attend(1, q, segment, RULE))(kv))
+        results.append([np.asarray(mix(kv, layer)) for layer in (0, 1)])
+    assert same(*results)
+    np.testing.assert_array_equal(
+        jax.jit(lambda kv, layer: kv.attend(layer, q, segment, RULE))(kv, jnp.int32(1)), results[1][1]
+    )
 
 
 @pytest.mark.parametrize("attention", ["blockwise", "gather"])
@@ -134,8 +136,10 @@ def test_one_pool_for_all_layers_equals_one_a_layer(kind: Any, attention: str, d
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_either_way_that_they_lie_gives_the_definition(kind: Any, attention: str, dtype: str):
     """Heads outside tokens for a CPU, tokens outside heads for accelerators; the oracle is attention in float64 over what is stored."""
-    table, units = caches.pages(LENGTHS, 16) if kind is PagedKV else (np.arange(5, dtype=np.int32)[:, None], 5)
-    batch = Batch.random(caches.config(), LENGTHS, 2, table)
+    table, units = (
+        caches.pages(LENGTHS, 16) if kind is PagedKV else (np.arange(caches.ROWS, dtype=np.int32)[:, None], caches.ROWS)
+    )
+    batch = Batch.random(caches.config(), LENGTHS, 4, table)
     shapes = set()
     for heads_first in (True, False):
         kv = kind.zeros(
@@ -155,7 +159,7 @@ def test_either_way_that_they_lie_gives_the_definition(kind: Any, attention: str
 )
 def test_any_cut_into_writes_gives_the_same_cache(page: int, cuts: list[int], deal: int):
     """One sequence written in random chunks, each padded to 8 tokens, equals the same written at once."""
-    table, units = caches.pages([sum(cuts)], page, room=96, seed=deal)
+    table, units = caches.pages([sum(cuts)], page, seed=deal)
     batch = Batch.random(caches.config(), [sum(cuts)], 1, table)
     kv: KV = paged(page, units)
     at = 0
