@@ -14,16 +14,18 @@ import jax
 import numpy as np
 from jax.stages import Compiled
 
+from costmodel.attribution import SCOPES
 from costmodel.host import cores
 from costmodel.ledger import Ledger, ledger
 from costmodel.xla import XlaTotals, loops, xla_totals
 from jaxserve.biases import Biases
+from jaxserve.bucket import Bucket
 from jaxserve.features import PLAIN, Features
-from jaxserve.ladder import Bucket
 from jaxserve.penalties import Penalties
+from jaxserve.repeat import SCOPE, RepeatedStep, repeated_trips
 from jaxserve.sampling import RowSampling
 from jaxserve.sampling_params import SamplingParams
-from jaxserve.step import Output, Step, Work
+from jaxserve.step import Output, Repeat, Step, Work
 from models.errors import UserError
 from models.forward import Serving
 from models.layers import KV
@@ -72,18 +74,24 @@ class Program:
     def trips(self, rows: Sequence[Sequence[tuple[int, int]]]) -> dict[str, float]:
         """How often each of its loops that data bound runs (`models.loops.loop_trips`).
 
+        Of a repeated decode they are means over its steps, and "repeat" is how many steps there were.
+
         Args:
-          rows: for each segment its live rows, as (tokens in the cache after the step, tokens of this step).
+          rows: for each segment its live rows, as (tokens in the cache after the step, tokens of this step). Of a repeated decode those
+            are of all its steps: a row runs a token in each, from the first until it ends.
         """
         segments = [work.segment for work in blank(self.bucket, self.pool.units)]
         for segment, live in zip(segments, rows, strict=True):
             for i, (context, count) in enumerate(live):
                 segment.start[i], segment.count[i] = context - count, count
+        if self.bucket.steps > 1:
+            (segment,), (live,) = segments, rows
+            return repeated_trips(self._step, self.pool, segment, [count for _, count in live])
         return loop_trips(self._step.config, self.pool, segments, stacked=self._step.stacked)
 
     def ledger(self, trips: Mapping[str, float]) -> Ledger:
         """What this very executable costs, instruction by instruction, with its loops run so often. Takes seconds for a large one."""
-        return ledger(self._compiled, trips or None)
+        return ledger(self._compiled, trips or None, scopes={**SCOPES, SCOPE: None})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,7 +129,7 @@ def compile_programs(
     """Compile a step for every bucket, in parallel threads (XLA compiles outside Python's lock).
 
     Args:
-      step: what is compiled.
+      step: what is compiled: as it is, or as a bucket that verifies or repeats wants it.
       serving: the read-only arguments; every program keeps a reference to these arrays and no copy.
       kv: a pool of the shape that will be served; it is only looked at.
       buckets: the shapes.
@@ -131,10 +139,12 @@ def compile_programs(
     shape = jax.eval_shape(lambda: kv)
     leaves, tree = jax.tree.flatten(serving)  # a flat list is the cheapest argument to check at each call
 
-    def stepping(flat: list[jax.Array], kv: KV, work: tuple[Work, ...]) -> tuple[KV, tuple[Output, ...]]:
-        return step(jax.tree.unflatten(tree, flat), kv, work)
-
     def build(bucket: Bucket) -> Program:
+        what = _stepping(step, bucket)
+
+        def stepping(flat: list[jax.Array], kv: KV, work: tuple[Work, ...]) -> tuple[KV, tuple[Output, ...]]:
+            return what(jax.tree.unflatten(tree, flat), kv, work)
+
         start = time.perf_counter()
         compiled = jax.jit(stepping, donate_argnums=1).lower(leaves, kv, blank(bucket, kv.units, step.features)).compile()
         seconds = time.perf_counter() - start
@@ -156,13 +166,23 @@ def compile_programs(
     return Programs({bucket: built[bucket] for bucket in wanted})
 
 
+def _stepping(step: Step, bucket: Bucket) -> Step | RepeatedStep:
+    """The step of a bucket."""
+    if bucket.steps > 1:
+        return RepeatedStep(step, bucket.steps)
+    if bucket.verify:
+        return dataclasses.replace(step, every_token=tuple(i == 0 for i in range(len(bucket.shape))))
+    return step
+
+
 def blank(bucket: Bucket, units: int, features: Features = PLAIN) -> tuple[Work, ...]:
-    """Work of a bucket's shape in which every row is padding: host arrays to fill in.
+    """Work of a bucket's shape in which every row is padding: host arrays to fill in. A repeated decode runs all its steps.
 
     Args:
       units: the pool's size: no page.
       features: of the program that it is for, `Step.features`.
     """
+    scored = features.prompt_logprobs is not None and bucket.steps == 1
     return tuple(
         Work(
             Segment(
@@ -174,7 +194,8 @@ def blank(bucket: Bucket, units: int, features: Features = PLAIN) -> tuple[Work,
             RowSampling.of([SamplingParams()] * rows),
             penalties=Penalties.blank(rows, features.history) if features.history else None,
             biases=Biases.blank(rows, features.biases) if features.biases else None,
-            following=None if features.prompt_logprobs is None else np.zeros((rows, query), np.int32),
+            following=np.zeros((rows, query), np.int32) if scored else None,
+            repeat=Repeat.blank(rows, bucket.steps) if bucket.steps > 1 else None,
         )
         for rows, query in bucket.shape
     )

@@ -43,7 +43,7 @@ def forward(
     kv: KV,
     segments: tuple[Segment, ...],
     *,
-    every_token: bool = False,
+    every_token: bool | tuple[bool, ...] = False,
     stacked: bool = False,
 ) -> tuple[KV, tuple[jax.Array, ...]]:
     """Run the model over all segments.
@@ -54,12 +54,13 @@ def forward(
       serving: weights and rotary tables.
       kv: the cache; donate it.
       segments: their table entries must be pages (or slots) that no other live row writes.
-      every_token: logits after every query token (verifying a draft) and not only after the last live one of each row.
+      every_token: logits after every query token (verifying a draft) and not only after the last live one of each row; one answer
+        for all segments, or one for each.
       stacked: scan over the layers; see `layers.py`.
 
     Returns:
       The cache with the new tokens' K and V, and for each segment its logits f32 [rows * picked, vocab], where `picked` is 1 or,
-      with `every_token`, the query.
+      with its `every_token`, the query.
     """
     model = nnx.merge(graph, serving.weights)
     with jax.named_scope("embed"):
@@ -81,15 +82,15 @@ def forward(
     return kv, tuple(outputs)
 
 
-def _pick(x: jax.Array, segments: tuple[Segment, ...], every_token: bool) -> tuple[jax.Array, list[int]]:
+def _pick(x: jax.Array, segments: tuple[Segment, ...], every_token: bool | tuple[bool, ...]) -> tuple[jax.Array, list[int]]:
     """The rows of x [tokens, hidden] after which logits are wanted, and how many each segment has of them."""
-    if every_token:
+    every = (every_token,) * len(segments) if isinstance(every_token, bool) else every_token
+    whole = [wanted or s.query == 1 for s, wanted in zip(segments, every, strict=True)]
+    if all(whole):  # all tokens, in order
         return x, [s.size for s in segments]
     picked, first = [], 0
-    for s in segments:
-        last = jnp.maximum(s.count - 1, 0)
-        picked.append(first + jnp.arange(s.rows) * s.query + last)
+    for s, wanted in zip(segments, whole, strict=True):
+        at = jnp.arange(s.size) if wanted else jnp.arange(s.rows) * s.query + jnp.maximum(s.count - 1, 0)
+        picked.append(first + at)
         first += s.size
-    if all(s.query == 1 for s in segments):  # all tokens, in order
-        return x, [s.rows for s in segments]
-    return x[jnp.concatenate(picked)], [s.rows for s in segments]
+    return x[jnp.concatenate(picked)], [len(at) for at in picked]
