@@ -33,13 +33,6 @@ class Chunked:
 
     def __call__(self, state: State, now: float) -> tuple[Plan, State]:
         step = Planning(self.limits, state, now)
-        left = self.budget - step.decode(spare=self.budget - len(step.rows))
-        for row in step.partial:
-            left -= step.prefill(row, left)
-        for row in step.queue:
-            tokens = step.admit(row, left)
-            if not tokens:
-                break
-            left -= tokens
+        step.fill(self.budget - step.decode(spare=self.budget - len(step.rows)))
         step.repeat(self.multi_step)
         return step.done()

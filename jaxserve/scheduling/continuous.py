@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import sys
 
 from jaxserve.scheduling.limits import Limits
@@ -26,8 +27,6 @@ class Continuous:
     def __call__(self, state: State, now: float) -> tuple[Plan, State]:
         step = Planning(self.limits, state, now)
         step.decode(spare=sys.maxsize)
-        for row in step.queue:
-            if not step.admit(row):
-                break
+        step.fill(math.inf)
         step.repeat(self.multi_step)
         return step.done()

@@ -28,6 +28,7 @@ class Disaggregated:
       prefill: the first so many workers prefill, the others decode.
       budget: tokens of a prefill step at most.
       affinity: weight of tokens to send against tokens held; 0 looks at load alone.
+      multi_step: tokens that a decode worker may draw in one plan while nobody waits.
     """
 
     link: Link
@@ -35,6 +36,7 @@ class Disaggregated:
     prefill: int = 1
     budget: int = 512
     affinity: float = 1.0
+    multi_step: int = 1
 
     def __post_init__(self) -> None:
         if self.limits.ahead:
@@ -54,9 +56,10 @@ class Disaggregated:
         for worker in self._turns(state):
             step = Planning(self.limits, state, now, worker)
             if worker < self.prefill:
-                self._fill(step)
+                step.fill(self.budget)
             else:
                 step.decode(spare=sys.maxsize)
+                step.repeat(self.multi_step)
             if step.ids or step.preempted or step.desk.copies:
                 break
         else:
@@ -67,16 +70,6 @@ class Disaggregated:
         """Workers that have nothing to do, the one that has been idle longest first."""
         idle = [i for i, worker in enumerate(state.workers) if not worker.flying]
         return sorted(idle, key=lambda i: state.workers[i].turn)
-
-    def _fill(self, step: Planning) -> None:
-        left = self.budget
-        for row in step.partial:
-            left -= step.prefill(row, left)
-        for row in step.queue:
-            tokens = step.admit(row, left)
-            if not tokens:
-                break
-            left -= tokens
 
     def _hand_over(self, state: State, now: float) -> tuple[State, tuple[HandOff, ...]]:
         """Send off every row that can decode, until one finds no room: it goes first next time."""

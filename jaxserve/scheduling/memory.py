@@ -88,3 +88,7 @@ class Memory(Protocol):
     @property
     def in_use(self) -> int:
         """Pages (slots) that tables hold."""
+
+    @property
+    def found(self) -> int:
+        """Tokens of admitted prompts, so far, whose KV was there already."""

@@ -38,6 +38,10 @@ class Paged(NamedTuple):
     def in_use(self) -> int:
         return self.pages.total - self.pages.free - (self.prefix.idle if self.prefix else 0)
 
+    @property
+    def found(self) -> int:
+        return self.prefix.hit if self.prefix else 0
+
     def admit(self, tokens: Sequence[int], room: int) -> Grant | None:
         found = self.prefix.match(tokens) if self.prefix else ()
         memory = self._hold(found) if found else self  # first, so that making room can't evict them

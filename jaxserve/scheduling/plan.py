@@ -121,19 +121,28 @@ class Plan:
         flat += (len(self.moved), len(self.copies), len(self.hand_offs))
         return hashlib.blake2b(struct.pack(f"<{len(flat)}q", *flat), digest_size=16).hexdigest()
 
+    @property
+    def brief(self) -> str:
+        """For people, in one line: what the step is, and what happened beside it."""
+        return "; ".join([self._headline, *self._events])
+
     def __str__(self) -> str:
         """For people: a line for the step, one for each event, one for each row."""
+        rows = (
+            f"row {row.id}: tokens {row.start} to {row.start + row.count - 1}, draws {row.draws}, in {list(row.table)}"
+            for row in self.rows
+        )
+        return "\n  ".join([self._headline, *self._events, *rows])
+
+    @property
+    def _headline(self) -> str:
         what = f"step {self.step} on worker {self.worker}: {len(self.ids)} rows in {self.slots} slots, {self.tokens} tokens"
-        lines = [what + (f", {self.steps} times" if self.steps > 1 else "")]
+        return what + (f", {self.steps} times" if self.steps > 1 else "")
+
+    @property
+    def _events(self) -> Iterator[str]:
         for name in ("admitted", "preempted", "expired", "final", "forking", "copies"):
             if getattr(self, name):
-                lines.append(f"  {name}: {', '.join(map(str, getattr(self, name)))}")
+                yield f"{name}: {', '.join(map(str, getattr(self, name)))}"
         for move in self.hand_offs:
-            lines.append(
-                f"  row {move.id} moves from worker {move.source} to {move.target}: {move.bytes} B in {move.seconds:.6f} s"
-            )
-        for row in self.rows:
-            lines.append(
-                f"  row {row.id}: tokens {row.start} to {row.start + row.count - 1}, draws {row.draws}, in {list(row.table)}"
-            )
-        return "\n".join(lines)
+            yield f"row {move.id} moves from worker {move.source} to {move.target}: {move.bytes} B in {move.seconds:.6f} s"

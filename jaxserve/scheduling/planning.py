@@ -83,10 +83,10 @@ class Planning:
         cached.update(zip(self.ids, map((1).__add__, self.starts), strict=True))
         return sum(self.counts)
 
-    def prefill(self, row: Row, tokens: int) -> int:
+    def prefill(self, row: Row, tokens: float) -> int:
         """Run up to `tokens` of the rest of a row's prompt: how many it will be."""
         start = self.desk.cached[row.id]
-        stop = min(start + tokens, row.goal)
+        stop = start + int(min(tokens, row.goal - start))
         if self.waits or stop <= start:
             return 0
         self.ids.append(row.id)
@@ -107,9 +107,7 @@ class Planning:
         Memory is asked for all known tokens at once, so that no prompt is given up half-way; with `whole_life`, or after too many
         preemptions, for the longest that the row can become. Nobody is admitted in a step that preempted.
         """
-        if self.waits or self.preempted or tokens < 1 or len(self.rows) + row.width > self.limits.rows:
-            return 0
-        if len(self.rows) + sum([other.forks for other in self.rows.values()]) + row.width > self.limits.rows:
+        if self.waits or self.preempted or tokens < 1 or sum([o.width for o in (row, *self.rows.values())]) > self.limits.rows:
             return 0
         whole_life |= row.preemptions >= self.limits.preemptions
         known = row.tokens if row.request.reuse else ()
@@ -117,7 +115,17 @@ class Planning:
         if grant is None or not self._under_cap(row.goal - grant.cached):
             return 0
         self.admitted.append(row.id)
-        return self.prefill(self.desk.seat(row, grant), int(min(tokens, row.goal)))
+        return self.prefill(self.desk.seat(row, grant), tokens)
+
+    def fill(self, budget: float) -> None:
+        """Run up to `budget` tokens of prompts: of those that have begun, then of the queue, in order, until one is refused."""
+        for row in self.partial:
+            budget -= self.prefill(row, budget)
+        for row in self.queue:
+            tokens = self.admit(row, budget)
+            if not tokens:
+                break
+            budget -= tokens
 
     def repeat(self, steps: int) -> None:
         """Let the plan run `steps` times, if that delays nobody and takes memory from nobody.
@@ -223,15 +231,13 @@ class Planning:
                 self.waits = True
                 return False
             juniors = (other for other in reversed(self.desk.rows.values()) if other.seniority > row.seniority)
-            victim = next((other for other in juniors if self._may_go(other)), row)
+            may_go = (other for other in juniors if other.preemptions < self.limits.preemptions and other.id not in self.ids)
+            victim = next(may_go, row)
             self.desk.preempt(victim)
             self.preempted.append(victim.id)
             if victim is row:
                 break
         return True
-
-    def _may_go(self, row: Row) -> bool:
-        return row.preemptions < self.limits.preemptions and row.id not in self.ids
 
     def _under_cap(self, tokens: int) -> bool:
         """Whether so many prompt tokens more may be admitted and not yet run."""

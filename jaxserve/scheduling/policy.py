@@ -12,14 +12,18 @@ from jaxserve.scheduling.state import State
 class Policy(Protocol):
     """A pure function from (state, now) to (plan, state).
 
-    Whoever drives it, engine or simulator, does the same: `admission.submit` and `cancel` as clients come and go; ask for a plan; if
-    it has rows, run it and give its outcome to `outcome.fold`; ask again until the plan is idle; then wait until an outcome or a
-    client comes, or until `plan.wake`.
+    Whoever drives it, engine, simulator or replay, does so through a `scheduler.Scheduler`, and all do the same: `submit` and
+    `cancel` as clients come and go; ask for a plan; if it has rows, run it and give its outcome to `fold`; ask again until there is
+    none; then wait until an outcome or a client comes, or until `wake`.
     """
 
     @property
     def limits(self) -> Limits:
         """What it admits; `admission.submit` wants to know."""
+
+    @property
+    def multi_step(self) -> int:
+        """Tokens that a row may draw in one plan at most, drafts not counted."""
 
     def __call__(self, state: State, now: float) -> tuple[Plan, State]:
         """The next step of some worker, at `now` s; an idle plan where none can be made."""

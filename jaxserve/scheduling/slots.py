@@ -32,6 +32,10 @@ class Slots(NamedTuple):
         return self.total - len(self.free)
 
     @property
+    def found(self) -> int:
+        return 0
+
+    @property
     def remembers(self) -> bool:
         return False
 

@@ -11,25 +11,14 @@ import math
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from jaxserve.scheduling.admission import cancel, submit
-from jaxserve.scheduling.outcome import End, Outcome, fold
+from jaxserve.scheduling.outcome import Outcome
 from jaxserve.scheduling.plan import Plan
 from jaxserve.scheduling.policy import Policy
 from jaxserve.scheduling.request import Request
+from jaxserve.scheduling.scheduler import Scheduler
 from jaxserve.scheduling.state import State
+from jaxserve.scheduling.watch import Watch
 from models.errors import UserError
-
-
-class Watch:
-    """Sees everything that happens; does nothing about it."""
-
-    def submitted(self, state: State, request: Request, refused: UserError | None, now: float) -> None: ...
-
-    def cancelled(self, state: State, id: int, now: float) -> None: ...
-
-    def planned(self, before: State, plan: Plan, after: State, now: float) -> None: ...
-
-    def folded(self, before: State, plan: Plan, outcome: Outcome, after: State, ends: tuple[End, ...], now: float) -> None: ...
 
 
 class Played(NamedTuple):
@@ -65,45 +54,33 @@ def play(
       cancels: (time, id).
       most: events at most, so that a policy that never comes to an end fails.
     """
-    serial, watch, run_at = itertools.count(), watch or Watch(), [0.0] * len(state.workers)
+    serial, run_at = itertools.count(), [0.0] * len(state.workers)
     events: list[tuple[float, int, object]] = [(r.arrival, next(serial), r) for r in requests]
     events += [(at, next(serial), id) for at, id in cancels]
     heapq.heapify(events)
+    scheduler = Scheduler(policy, state, watch)
     played = Played(state, [], {}, {})
-    timer = math.inf
     for _ in range(most):
-        now = min(events[0][0] if events else math.inf, timer)
+        now = min(events[0][0] if events else math.inf, scheduler.wake)
         if now == math.inf:
-            return played._replace(state=state)
+            return played._replace(state=scheduler.state)
         while events and events[0][0] <= now:
             what = heapq.heappop(events)[2]
-            before = state
             if isinstance(what, Request):
-                refused = None
                 try:
-                    state = submit(state, what, policy.limits)
+                    scheduler.submit(what, now)
                 except UserError as error:
-                    refused = played.refused[what.id] = error
-                watch.submitted(state, what, refused, now)
+                    played.refused[what.id] = error
             elif isinstance(what, int):
-                state = cancel(state, what)
-                watch.cancelled(state, what, now)
+                scheduler.cancel(what, now)
             elif isinstance(what, tuple):
                 plan, outcome = what
-                state, ends = fold(state, plan, outcome)
-                played.ended.update({end.id: (now, end.reason) for end in ends})
-                watch.folded(before, plan, outcome, state, ends, now)
-        while True:
-            before = state
-            plan, state = policy(state, now)
-            watch.planned(before, plan, state, now)
-            if plan.idle:
-                break
-            played.plans.append((now, plan))
-            outcome = run(plan)
-            if plan.ids:
-                run_at[plan.worker] = max(now, run_at[plan.worker]) + seconds(plan)
-                heapq.heappush(events, (run_at[plan.worker], next(serial), (plan, outcome)))
-        timer = plan.wake
-        assert timer > now, f"the policy wants to be called again at {timer}, which is not after {now}"
-    raise AssertionError(f"{most} events and no end: {state}")
+                played.ended.update({end.id: (now, end.reason) for end in scheduler.fold(plan, outcome, now)})
+        while new := scheduler.plan(now):
+            played.plans.append((now, new))
+            outcome = run(new)
+            if new.ids:
+                run_at[new.worker] = max(now, run_at[new.worker]) + seconds(new)
+                heapq.heappush(events, (run_at[new.worker], next(serial), (new, outcome)))
+        assert scheduler.wake > now, f"the policy wants to be called again at {scheduler.wake}, which is not after {now}"
+    raise AssertionError(f"{most} events and no end: {scheduler.state}")

@@ -14,7 +14,8 @@ from jaxserve.scheduling.request import Request
 from jaxserve.scheduling.slots import Slots
 from jaxserve.scheduling.state import State
 from tests.jaxserve.scheduling.clock import play
-from tests.jaxserve.scheduling.laws import Workload, many, obeys, workloads
+from tests.jaxserve.scheduling.laws import obeys
+from tests.jaxserve.scheduling.workloads import Workload, many, workloads
 
 
 @pytest.mark.slow

@@ -21,7 +21,8 @@ from jaxserve.scheduling.state import State
 from jaxserve.scheduling.transfer import Link
 from models.errors import UserError
 from tests.jaxserve.scheduling.clock import Played, one_token, play
-from tests.jaxserve.scheduling.laws import Workload, many, obeys, workloads
+from tests.jaxserve.scheduling.laws import obeys
+from tests.jaxserve.scheduling.workloads import Workload, many, workloads
 
 LINK = Link(token_bytes=100, bandwidth=1000.0, latency=0.5)  # a token takes 0.1 s
 
@@ -32,7 +33,7 @@ LINK = Link(token_bytes=100, bandwidth=1000.0, latency=0.5)  # a token takes 0.1
 def test_laws(load: Workload, prefill: int, decode: int, data: st.DataObject):
     link = Link(10, data.draw(st.sampled_from([5.0, 1e6])), data.draw(st.sampled_from([0.0, 0.5])))
     budget = data.draw(st.integers(1, 12))
-    policy = Disaggregated(link, load.limits, prefill, budget, data.draw(st.sampled_from([0.0, 1.0, 4.0])))
+    policy = Disaggregated(link, load.limits, prefill, budget, data.draw(st.sampled_from([0.0, 1.0, 4.0])), load.multi_step)
     obeys(policy, load, memories=prefill + decode)
 
 

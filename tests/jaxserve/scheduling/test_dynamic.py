@@ -21,7 +21,8 @@ from jaxserve.scheduling.request import QueueFull, Request
 from jaxserve.scheduling.state import State
 from models.errors import UserError
 from tests.jaxserve.scheduling.clock import Played, play
-from tests.jaxserve.scheduling.laws import Workload, many, obeys, workloads
+from tests.jaxserve.scheduling.laws import obeys
+from tests.jaxserve.scheduling.workloads import Workload, many, workloads
 
 
 def ask(arrivals: list[float], *, samples: int = 1, priorities: list[int] | None = None, limit: int = 1) -> list[Request]:

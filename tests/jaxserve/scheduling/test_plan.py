@@ -22,7 +22,8 @@ from jaxserve.scheduling.paged import Paged
 from jaxserve.scheduling.plan import HandOff, Plan, Task
 from jaxserve.scheduling.request import Request
 from jaxserve.scheduling.state import State
-from tests.jaxserve.scheduling.clock import Watch, play
+from jaxserve.scheduling.watch import Watch
+from tests.jaxserve.scheduling.clock import play
 from tests.jaxserve.scheduling.toy import Device, Toy
 
 MOVE = HandOff(4, 0, 1, ((3,), (2,)), 0, 5, 500, 0.25)

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 
 from jaxserve.scheduling.planning import Planning
-from tests.jaxserve.scheduling.laws import Laws, Workload, many, obeys, workloads
+from tests.jaxserve.scheduling.laws import Laws, obeys
+from tests.jaxserve.scheduling.workloads import Workload, many, workloads
 
 PAGE = (Path(__file__).parents[3] / "docs" / "policy.md").read_text(encoding="utf-8")
 POLICY, DRIVER = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
@@ -41,7 +42,7 @@ def test_the_shortest_of_two_places_go_first():
 
 def test_the_verbs_that_it_names_exist():
     verbs = re.findall(r"^\| (`.*`) \|", PAGE, re.MULTILINE)
-    assert len(verbs) == 6
+    assert len(verbs) == 7
     for verb in re.findall(r"`(\w+)", " ".join(verbs)):
         assert hasattr(Planning, verb), verb
 
@@ -51,4 +52,4 @@ def test_the_verbs_that_it_names_exist():
 def test_it_obeys_all_laws_but_the_order_of_arrival(load: Workload):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Laws, "turn", lambda self, id, now: (id not in self.again,))
-        obeys(names()["ShortestFirst"](load.limits, load.limits.rows), load, budget=load.limits.rows)
+        obeys(names()["ShortestFirst"](load.limits, load.limits.rows, load.multi_step), load, budget=load.limits.rows)

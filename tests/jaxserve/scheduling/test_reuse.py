@@ -12,7 +12,8 @@ from jaxserve.scheduling.policy import Policy
 from jaxserve.scheduling.request import Request
 from jaxserve.scheduling.slots import Slots
 from jaxserve.scheduling.state import State
-from tests.jaxserve.scheduling.clock import Played, Watch, play
+from jaxserve.scheduling.watch import Watch
+from tests.jaxserve.scheduling.clock import Played, play
 from tests.jaxserve.scheduling.toy import Device, Toy
 
 MODEL = Toy(1_000_003)  # so that answers practically never stop by themselves

@@ -14,8 +14,10 @@ from jaxserve.scheduling.request import Request
 from jaxserve.scheduling.slots import Slots
 from jaxserve.scheduling.state import State
 from jaxserve.scheduling.static import Static
-from tests.jaxserve.scheduling.clock import Played, Watch, one_token, play
-from tests.jaxserve.scheduling.laws import Workload, many, obeys, workloads
+from jaxserve.scheduling.watch import Watch
+from tests.jaxserve.scheduling.clock import Played, one_token, play
+from tests.jaxserve.scheduling.laws import obeys
+from tests.jaxserve.scheduling.workloads import Workload, many, workloads
 
 
 class Meter(Watch):

@@ -1,0 +1,101 @@
+"""Policies and memories by name, and as plain JSON: what a log says at its head, so that it can be replayed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from jaxserve.scheduling.chunked import Chunked
+from jaxserve.scheduling.codec import decode, encode
+from jaxserve.scheduling.continuous import Continuous
+from jaxserve.scheduling.disaggregated import Disaggregated
+from jaxserve.scheduling.dynamic import Dynamic
+from jaxserve.scheduling.memory import Memory
+from jaxserve.scheduling.paged import Paged
+from jaxserve.scheduling.policy import Policy
+from jaxserve.scheduling.slots import Slots
+from jaxserve.scheduling.static import Static
+from models.errors import UserError
+
+POLICIES: Mapping[str, type[Policy]] = {
+    "static": Static,
+    "dynamic": Dynamic,
+    "continuous": Continuous,
+    "chunked": Chunked,
+    "disaggregated": Disaggregated,
+}
+
+
+def policy_json(policy: Policy) -> dict[str, Any]:
+    """All that a policy is: its name and every field.
+
+    Raises:
+      UserError: it has no name here.
+    """
+    for name, kind in POLICIES.items():
+        if type(policy) is kind:
+            return {"name": name, **encode(policy)}
+    raise UserError(f"a policy of type {type(policy).__name__} can't be written down; those that can are {', '.join(POLICIES)}")
+
+
+def policy_of(plain: Any) -> Policy:
+    """The policy that `policy_json` wrote down, or that somebody wrote by hand: fields that aren't there take their defaults.
+
+    Raises:
+      UserError: the name is unknown, or a field is unknown, missing, of another type, or out of its range.
+    """
+    kind, fields = _named(plain, "policy", POLICIES)
+    return decode(kind, fields, "policy")
+
+
+class _Paged(NamedTuple):
+    """How a pool of pages is made."""
+
+    pages: int
+    page: int  # tokens
+    prefix: bool = False
+
+
+class _Slots(NamedTuple):
+    """How a pool of slots is made."""
+
+    total: int
+    size: int  # tokens
+
+
+MEMORIES: Mapping[str, type] = {"paged": _Paged, "slots": _Slots}
+
+
+def memory_json(memory: Memory) -> dict[str, Any]:
+    """What kind of memory it is, and how large; what it holds isn't written down.
+
+    Raises:
+      UserError: it is neither pages nor slots.
+    """
+    if isinstance(memory, Paged):
+        return {"kind": "paged", **_Paged(memory.pages.total, memory.page, memory.remembers)._asdict()}
+    if isinstance(memory, Slots):
+        return {"kind": "slots", **_Slots(memory.total, memory.size)._asdict()}
+    raise UserError(f"a memory of type {type(memory).__name__} can't be written down; those that can are {', '.join(MEMORIES)}")
+
+
+def memory_of(plain: Any) -> Memory:
+    """An empty memory like the one that `memory_json` wrote down.
+
+    Raises:
+      UserError: the kind is unknown, or a field is unknown, missing, of another type, or below 1.
+    """
+    kind, fields = _named(plain, "memory", MEMORIES, "kind")
+    made: Any = decode(kind, fields, "memory")
+    for name, value in made._asdict().items():
+        if value < 1 and name != "prefix":
+            raise UserError(f"memory.{name} is {value}; it must be at least 1")
+    return Paged.of(made.pages, made.page, prefix=made.prefix) if isinstance(made, _Paged) else Slots.of(made.total, made.size)
+
+
+def _named(plain: Any, where: str, kinds: Mapping[str, type], key: str = "name") -> tuple[type, dict[str, Any]]:
+    """The type that a description names, and the rest of the description."""
+    if not isinstance(plain, Mapping) or not isinstance(plain.get(key), str) or plain[key] not in kinds:
+        found = plain.get(key) if isinstance(plain, Mapping) else plain
+        raise UserError(f"{where}.{key} is {found!r}; there are {', '.join(kinds)}")
+    return kinds[plain[key]], {name: value for name, value in plain.items() if name != key}

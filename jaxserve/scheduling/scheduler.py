@@ -1,0 +1,63 @@
+"""The one driver of policies: engine, simulator and replay all ask it, so that the same arrivals and outcomes make the same plans."""
+
+from __future__ import annotations
+
+import math
+
+from jaxserve.scheduling.admission import cancel, submit
+from jaxserve.scheduling.outcome import End, Outcome, fold
+from jaxserve.scheduling.plan import Plan
+from jaxserve.scheduling.policy import Policy
+from jaxserve.scheduling.request import Request
+from jaxserve.scheduling.state import State
+from jaxserve.scheduling.watch import Watch
+from models.errors import UserError
+
+
+class Scheduler:
+    """A policy and the state that it is in. All times are s on the caller's clock, which may be a virtual one.
+
+    Attributes:
+      state: the current one, a value.
+      wake: when the policy wants to be asked again although nothing happens before; inf if there is nothing to wait for.
+    """
+
+    def __init__(self, policy: Policy, state: State, watch: Watch | None = None):
+        self.policy, self.state, self.wake = policy, state, math.inf
+        self._watch = watch or Watch()
+        self._watch.started(policy, state)
+
+    def submit(self, request: Request, now: float) -> None:
+        """Take a request in.
+
+        Raises:
+          UserError, QueueFull: see `admission.submit`; nothing has changed then.
+        """
+        refused: UserError | None = None
+        try:
+            self.state = submit(self.state, request, self.policy.limits)
+        except UserError as error:
+            refused = error
+            raise
+        finally:
+            self._watch.submitted(self.state, request, refused, now)
+
+    def cancel(self, id: int, now: float) -> None:
+        """Take a row out, wherever it is; nothing happens if it has ended."""
+        self.state = cancel(self.state, id)
+        self._watch.cancelled(self.state, id, now)
+
+    def plan(self, now: float) -> Plan | None:
+        """The next step of some worker; None where there is nothing to do or report until an outcome, a client or `wake`."""
+        before = self.state
+        plan, self.state = self.policy(before, now)
+        self._watch.planned(before, plan, self.state, now)
+        self.wake = plan.wake
+        return None if plan.idle else plan
+
+    def fold(self, plan: Plan, outcome: Outcome, now: float) -> tuple[End, ...]:
+        """Take in what a plan came to: the rows that it ended. Plans without rows have no outcome."""
+        before = self.state
+        self.state, ends = fold(before, plan, outcome)
+        self._watch.folded(before, plan, outcome, self.state, ends, now)
+        return ends
