@@ -12,9 +12,9 @@ from jaxserve.stop import StopMatcher
 
 
 class Finish(NamedTuple):
-    """Why an answer ended: at an end token, stop id or stop string; at its limit; or because nobody wants it any more."""
+    """Why an answer ended: at an end token, stop id or stop string; at its limit; because nobody wants it any more; or unserved."""
 
-    reason: Literal["stop", "length", "abort"]
+    reason: Literal["stop", "length", "abort", "timeout"]
     matched: int | str | None = None  # the token or the string at which it stopped
 
 
@@ -72,9 +72,9 @@ class Answer:
         self._shown.append(text)
         return text
 
-    def abort(self) -> str:
+    def abort(self, reason: Literal["abort", "timeout"] = "abort") -> str:
         """End it now; returns what was held back. Nothing happens if it has ended."""
-        return "" if self.finish else self._end(Finish("abort"), self._matcher.flush())
+        return "" if self.finish else self._end(Finish(reason), self._matcher.flush())
 
     def _end(self, finish: Finish, text: str) -> str:
         self.finish = finish

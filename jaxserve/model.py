@@ -20,8 +20,8 @@ from models.checkpoint.sources import open_checkpoint
 from models.config import ModelConfig
 from models.errors import UserError
 from models.forward import Serving, serving
-from models.kv_cache import PagedKV
-from models.layers import stack_layers
+from models.kv_cache import ContiguousKV, PagedKV
+from models.layers import KV, stack_layers
 from models.tokenizer import Tokenizer
 
 MEASURED_ROWS = 128  # a dtype is raced at no more rows: beyond, a step is bound by arithmetic and the answer stays
@@ -51,11 +51,12 @@ class Model:
     weight_bytes: int
     device: jax.Device | None = None
 
-    def empty_pool(self, pages: int, page: int, dtype: str) -> PagedKV:
-        """A pool of `pages` pages of `page` tokens, stored in `dtype`."""
+    def empty_pool(self, units: int, unit: int, dtype: str, *, contiguous: bool = False) -> KV:
+        """A pool of `units` pages (or slots, where `contiguous`) of `unit` tokens, stored in `dtype`."""
+        kind: type[PagedKV] | type[ContiguousKV] = ContiguousKV if contiguous else PagedKV
         on_cpu = (self.device.platform if self.device else jax.default_backend()) == "cpu"
         compute = "float32" if on_cpu or dtype == "float32" else "bfloat16"
-        pool = PagedKV.zeros(self.config, pages, page, dtype, compute=compute, stacked=self.step.stacked, heads_first=on_cpu)
+        pool = kind.zeros(self.config, units, unit, dtype, compute=compute, stacked=self.step.stacked, heads_first=on_cpu)
         return pool if self.device is None else jax.device_put(pool, self.device)
 
 

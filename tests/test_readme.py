@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import jax.numpy as jnp
 import pytest
 
+from models.checkpoint.load import load
 from models.checkpoint.sources import open_checkpoint
 from models.errors import UserError
+from tests import oracle
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -47,11 +51,20 @@ def test_command(command: str, tmp_path: Path):
     assert "decode" in done.stdout and "error" not in done.stderr
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("program", PROGRAMS, ids=["LLM", "Engine"])
 def test_program(program: str, tmp_path: Path):
+    """Both answer "hello" as the oracle does."""
     done = run("-c", program, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "decode 2" in done.stdout
+    checkpoint = open_checkpoint("random:tiny")
+    drawn = oracle.greedy(checkpoint.config, load(checkpoint, jnp.float32), list(b"hello"), 8)
+    if "LLM" in program:
+        text = bytes(token for token in drawn if token < 256).decode(errors="replace")  # ids are bytes, and the rest is nothing
+        assert done.stdout.splitlines()[0] == f"hello {text!r}"
+    else:
+        *pieces, programs = done.stdout.splitlines()
+        assert re.findall(r"^\((\d+),\) ", "\n".join(pieces), re.MULTILINE) == list(map(str, drawn))
+        assert list(ast.literal_eval(programs)) == ["decode 2", "prefill 2x16", "decode 2 + prefill 2x16"]
 
 
 def test_make_targets_that_it_names_exist():

@@ -9,7 +9,10 @@ import jax
 import pytest
 
 from costmodel.xla import XlaTotals, in_place, xla_totals
+from jaxserve.repeat import RepeatedStep
+from jaxserve.step import Repeat
 from models.kv_cache import ContiguousKV, PagedKV
+from tests.compiling import UNOPTIMISED
 from tests.jaxserve.driver import Driver, Rows
 from tests.jaxserve.tiny import model
 
@@ -17,7 +20,7 @@ from tests.jaxserve.tiny import model
 def totals(sequences: int, rows: Rows, *, donate: bool = True, **options: Any) -> XlaTotals:
     driver = Driver(*model("gemma3"), sequences=sequences, page=16, **options)
     step = jax.jit(dataclasses.replace(driver.pure, with_logits=False), donate_argnums=1 if donate else ())
-    return xla_totals(step.lower(driver.serving, driver.kv, (driver.work(rows),)).compile())
+    return xla_totals(step.lower(driver.serving, driver.kv, (driver.work(rows),)).compile(UNOPTIMISED))
 
 
 @pytest.mark.parametrize(
@@ -35,6 +38,24 @@ def totals(sequences: int, rows: Rows, *, donate: bool = True, **options: Any) -
 def test_decode_does_not_copy_the_pool(kind: Any, scanned: bool, rows: int, context: int, dtype: str):
     small, large = (totals(n, Rows([None] * rows), kind=kind, scanned=scanned, context=context, dtype=dtype) for n in (8, 128))
     assert in_place(small, large), (small, large)
+
+
+@pytest.mark.parametrize(
+    ("kind", "scanned", "dtype"),
+    [
+        (PagedKV, False, "bfloat16"),
+        pytest.param(PagedKV, True, "float32", marks=pytest.mark.slow),
+        pytest.param(ContiguousKV, False, "float32", marks=pytest.mark.slow),
+    ],
+)
+def test_a_loop_of_decodes_does_not_copy_the_pool(kind: Any, scanned: bool, dtype: str):
+    found = []
+    for sequences in (8, 128):
+        driver = Driver(*model("gemma3"), sequences=sequences, page=16, context=300, kind=kind, scanned=scanned, dtype=dtype)
+        work = dataclasses.replace(driver.work(Rows([None] * 4)), repeat=Repeat.blank(4, 5))
+        step = jax.jit(RepeatedStep(driver.pure, 5), donate_argnums=1)
+        found.append(xla_totals(step.lower(driver.serving, driver.kv, (work,)).compile()))
+    assert in_place(*found), found
 
 
 def test_prefill_does_not_copy_the_pool():

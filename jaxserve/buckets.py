@@ -1,0 +1,81 @@
+"""Which programs to compile for a trace: the ladder of batches, prefills and table widths that pads least, and what it saves.
+
+Only the command line stands here; what computes is imported once the options are known to be sound.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from costmodel import cli
+from models.errors import UserError
+
+POLICIES = ("continuous", "chunked", "static", "dynamic", "disaggregated")
+
+
+class Chunk(click.ParamType):
+    """Rows and tokens of the largest prefill program, such as 8x256."""
+
+    name = "ROWSxTOKENS"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, int]:
+        if isinstance(value, tuple):
+            return value
+        rows, _, query = str(value).partition("x")
+        if not (rows.isdecimal() and query.isdecimal() and 1 <= int(rows) <= 12 and int(query) >= 2):
+            raise UserError(f"--chunk is {value!r}; give rows from 1 to 12 and tokens from 2, such as 8x256")
+        return int(rows), int(query)
+
+
+@click.command(epilog="Example: python -m jaxserve.buckets --trace azure_2023_conv.csv --programs 12 --out ladder.json")
+@click.option("--trace", type=Path, required=True, help="Azure CSV or Mooncake JSONL.")
+@click.option("--model", default="llama-3-8b", show_default=True, help="A name (python -m costmodel models) or a config.json.")
+@click.option("--chip", default="h100", show_default=True, help="A name (python -m costmodel chips); host is this machine.")
+@click.option("--programs", type=click.IntRange(1), default=12, show_default=True, help="Compile so many at most.")
+@click.option("--policy", type=click.Choice(POLICIES), default="continuous", show_default=True, help="Who runs.")
+@click.option("--rows", type=click.IntRange(1, 256), default=64, show_default=True, help="Sequences at once.")
+@click.option("--page", type=click.IntRange(1), default=16, show_default=True, help="Tokens of a KV page.")
+@click.option("--pages", type=click.IntRange(1), help="Of the pool. Default: 90 % of the memory that weights leave.")
+@click.option(
+    "--chunk",
+    type=Chunk(),
+    default="8x256",
+    show_default=True,
+    help="The largest prefill; fewer rows where no step has as many.",
+)
+@click.option(
+    "--budget", type=click.IntRange(1), default=512, show_default=True, help="Tokens of a step: chunked, disaggregated."
+)
+@click.option("--attention", type=click.Choice(("blockwise", "gather")), default="blockwise", show_default=True)
+@click.option("--prefix", is_flag=True, help="Keep the KV of prompts and share equal beginnings (Mooncake's hash_ids).")
+@click.option("--requests", "served", type=click.IntRange(1), help="Of the trace. Default: all.")
+@click.option("--time-scale", type=float, default=1.0, show_default=True, help="Arrivals times this; 0.5 is twice the rate.")
+@click.option("--length-scale", type=float, default=1.0, show_default=True, help="Prompts and answers times this.")
+@click.option("--dtype", default="bfloat16", show_default=True, help="Of the weights.")
+@click.option("--kv-dtype", help="Of the KV cache. Default: bfloat16, or the weights' where they are floats.")
+@click.option("--prompts", type=cli.Numbers(), default=(4096, 4109), help="Lengths to show padding for. [default: 4096,4109]")
+@click.option("--json", "as_json", is_flag=True, help="JSON on standard output, for machines.")
+@click.option("--out", type=Path, help="Write the ladder there, for the engine.")
+def main(as_json: bool, out: Path | None, **options: Any) -> None:
+    """Simulate a trace and choose the programs on which its steps waste least on padding."""
+    if out is not None and not out.absolute().parent.is_dir():
+        raise UserError(f"--out {out}: there is no folder {out.absolute().parent}; make it, or write elsewhere")
+    with cli.importing():
+        from jaxserve.bucket_study import Asked, study
+        from jaxserve.bucket_tables import output
+    with cli.Bars() as bars:
+        found = study(Asked(**options), bars.bar)
+    if out is not None:
+        try:
+            out.write_text(json.dumps(found.best.ladder.to_json(), indent=1) + "\n")
+        except OSError as error:
+            raise UserError(f"--out {out} cannot be written: {error.strerror}; write elsewhere") from None
+    output(found, as_json).print()
+
+
+if __name__ == "__main__":
+    cli.run(main)

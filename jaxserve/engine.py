@@ -1,0 +1,241 @@
+"""The engine: requests in, tokens out, under any policy, over either kind of KV memory. Its loop is in `loop.py`."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from jaxserve.clients import Clients
+from jaxserve.executor import Executor
+from jaxserve.features import PLAIN, Features
+from jaxserve.handle import Handle, Piece
+from jaxserve.intake import Intake
+from jaxserve.ladder import Ladder
+from jaxserve.loop import Loop
+from jaxserve.model import Model
+from jaxserve.packing import Packer
+from jaxserve.pool import Pool
+from jaxserve.prepared import Prepared
+from jaxserve.programs import Program
+from jaxserve.reach import check_reach
+from jaxserve.sampling_params import SamplingParams
+from jaxserve.scheduling.plan import Plan
+from jaxserve.scheduling.policy import Policy
+from jaxserve.scheduling.request import Request
+from jaxserve.scheduling.scheduler import Scheduler
+from jaxserve.scheduling.state import NEVER, State
+from jaxserve.scheduling.watch import Watch
+from jaxserve.seats import Seats
+from jaxserve.snapshot import read, taken
+from jaxserve.speculative.ngram import NGram
+from jaxserve.status import Status, Tally
+from jaxserve.steprecord import StepRecord
+from models.errors import UserError
+
+GREEDY = SamplingParams()
+
+
+class Engine:
+    """Serves a model.
+
+    Args:
+      model: the model.
+      policy: who runs when; see `jaxserve.scheduling`.
+      pool: the KV memory of each worker.
+      ladder: the programs; all of them are compiled here, and after that nothing compiles.
+      features: what requests may ask for beyond drawing tokens.
+      drafter: speculate by prompt lookup, with drafts of this length at most.
+      workers: KV pools; `Disaggregated` takes at least two.
+      log: is told every decision and every step, such as `StepLog`.
+      predictor: what a plan should take, s, from the cost model; it stands in the records beside what was measured.
+      compiled: called with each program that is ready, for a progress bar.
+      prepared: of another engine of the same model, pool, ladder and features: its programs serve here too, and nothing is compiled.
+      clock, sleep: s.
+
+    Attributes:
+      prepared: all that was compiled; `programs` are those of the steps.
+      records: of the last steps.
+      context: tokens of the longest sequence.
+
+    Raises:
+      UserError: the parts don't fit each other; before anything is compiled.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        policy: Policy,
+        pool: Pool,
+        ladder: Ladder,
+        *,
+        features: Features = PLAIN,
+        drafter: NGram | None = None,
+        workers: int = 1,
+        log: Watch | None = None,
+        predictor: Callable[[Plan], float] | None = None,
+        compiled: Callable[[Program], None] = lambda program: None,
+        prepared: Prepared | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ):
+        self.context = check_reach(model, policy, pool, ladder, features, drafter, workers)
+        if prepared:
+            prepared.check(model, pool, ladder, features, workers)
+        self.model, self.policy, self.pool, self.ladder = model, policy, pool, ladder
+        self.records: deque[StepRecord] = deque(maxlen=10_000)
+        pools = [
+            model.empty_pool(pool.units, pool.unit, pool.dtype, contiguous=pool.kind == "contiguous") for _ in range(workers)
+        ]
+        self.prepared = prepared or Prepared.of(model, pool, ladder, features, pools[0], workers=workers, compiled=compiled)
+        self.programs = self.prepared.programs
+        seats = Seats(self.context, ladder.widths[-1], pool.units)
+        self._scheduler = Scheduler(policy, State.of(*(pool.memory() for _ in range(workers))), log)
+        self._intake, self._clients = Intake(model, features, self.context), Clients(drafter)
+        self._log, self._tally, self._clock = log, Tally(pool.units * workers), clock
+        self._loop = Loop(
+            self._scheduler,
+            self._clients,
+            Packer(ladder, seats, features, pool.units),
+            seats,
+            [Executor(self.programs, kv, self.prepared.mover, seats) for kv in pools],
+            stepped=self._stepped,
+            predictor=predictor,
+            clock=clock,
+            sleep=sleep,
+        )
+
+    def submit(
+        self, prompt: Sequence[int] | str, params: SamplingParams = GREEDY, *, priority: int = 1, timeout: float = math.inf
+    ) -> Handle:
+        """Take a request in. Its tokens come from `step`.
+
+        Args:
+          prompt: token ids, or a text: a turn of a chat where the model has a template.
+          priority: lower ones go first.
+          timeout: s after which it is dropped if it still waits for its first step.
+
+        Raises:
+          UserError: it could never be served; nothing has changed then.
+          QueueFull: too many wait; later may help.
+        """
+        tokens = self._intake.encode(prompt)
+        limit, now, id = self._intake.limit(tokens, params), self._clock(), self._scheduler.state.next_id
+        reuse = params.prompt_logprobs is None  # what is asked of every token of the prompt must be run for every token
+        request = Request(id, tuple(tokens), limit, now, priority, now + timeout, params.n, reuse)
+        handle = self._intake.handle(id, tokens, params, arrival=now, priority=priority, timeout=timeout)
+        self._enter(request, handle, range(params.n), now)
+        return handle
+
+    def step(self) -> list[Piece]:
+        """One turn: plan what can be planned, wait for the oldest step under way, hand over the next, and unpack what has arrived.
+
+        Returns:
+          What it brought, by request and sample. Nothing where nothing could run: see `wait`.
+        """
+        return self._loop.step()
+
+    @property
+    def idle(self) -> bool:
+        """Nothing waits, runs, or is to be reported."""
+        return self._loop.idle
+
+    def wait(self) -> None:
+        """Sleep until the policy wants to be asked again; returns at once where a step is under way or can be tried."""
+        self._loop.wait()
+
+    def run(self) -> Iterator[Piece]:
+        """Everything that comes until nothing is left to do."""
+        while not self.idle:
+            yield from self.step()
+            self.wait()
+
+    def stream(self, handle: Handle) -> Iterator[Piece]:
+        """What comes for one request until it has ended. Others go on meanwhile, and several may be streamed in turn.
+
+        Raises:
+          UserError: it is served by another engine.
+        """
+        if not (handle.finished or self._clients.of(handle)):
+            raise UserError(f"{handle} is not served by this engine, so nothing would ever come; ask the one that took it in")
+        shown, seen = [0] * len(handle.answers), [0] * len(handle.answers)
+        while True:
+            done = handle.finished
+            for i, answer in enumerate(handle.answers):
+                text, tokens = answer.text[shown[i] :], tuple(answer.tokens[seen[i] :])
+                if text or tokens:
+                    shown[i], seen[i] = shown[i] + len(text), seen[i] + len(tokens)
+                    yield Piece(handle, i, tokens, text)
+            if done:
+                return
+            self.step()
+            self.wait()
+
+    def abort(self, handle: Handle) -> None:
+        """Nobody wants the answers any more; what they have so far stays. Nothing happens to those that have ended."""
+        now = self._clock()
+        for id in self._clients.of(handle):
+            self._clients.samples[id].answer.abort()
+            self._scheduler.cancel(id, now)
+            self._loop.drop(id)
+        self._loop.news()
+
+    def snapshot(self) -> dict[str, Any]:
+        """All requests that have not ended, as plain data (JSON): prompts, settings, and the tokens so far. KV is not kept."""
+        waiting = {row.id for row in self._scheduler.state.waiting if row.order == NEVER}
+        return taken(self.model, self._clients.handles, waiting, self._clock())
+
+    def restore(self, snapshot: Mapping[str, Any]) -> dict[int, Handle]:
+        """Go on with the requests of a snapshot, of this engine or another one of the same model: their handles, by their old ids.
+
+        Each prompt and what was drawn after it is run again; the rest of every answer is what it would have been.
+
+        Raises:
+          UserError: it is no snapshot, or of another model; or a request doesn't fit this engine. Nothing has changed then.
+        """
+        asked = read(self.model, snapshot)
+        limits = [self._intake.limit(one.prompt, one.params) for one in asked]
+        handles: dict[int, Handle] = {}
+        try:
+            for one, limit in zip(asked, limits, strict=True):
+                id, now = self._scheduler.state.next_id, self._clock()
+                when = {"arrival": now, "priority": one.priority, "timeout": one.timeout}
+                handles[one.id] = self._intake.handle(id, one.prompt, one.params, **when)
+                one.replay(handles[one.id])
+                self._again(handles[one.id], limit)
+        except UserError:  # the queue is full, say: all or none
+            for handle in handles.values():
+                self.abort(handle)
+            raise
+        return handles
+
+    def status(self) -> Status:
+        """How things stand."""
+        return self._tally.status(self._scheduler.state, self._loop.preempted, self._clients.acceptance)
+
+    def _again(self, handle: Handle, limit: int) -> None:
+        """A request whose answers may have begun goes on."""
+        now, priority, params = handle.arrival, handle.priority, handle.params
+        reuse, deadline = handle.scores is None or handle.scores.complete, now + handle.timeout
+        if not any(answer.tokens or answer.finish for answer in handle.answers):  # so the samples may share the prompt again
+            request = Request(handle.id, tuple(handle.prompt), limit, now, priority, deadline, params.n, reuse)
+            self._enter(request, handle, range(params.n), now)
+            return
+        for i, answer in enumerate(handle.answers):
+            if not answer.finish:
+                id, known, left = self._scheduler.state.next_id, tuple(handle.known(i)), limit - len(answer.tokens)
+                self._enter(Request(id, known, left, now, priority, deadline, reuse=reuse), handle, [i], now)
+
+    def _enter(self, request: Request, handle: Handle, samples: Sequence[int], now: float) -> None:
+        self._scheduler.submit(request, now)  # first, for it may refuse
+        self._clients.add(handle, zip(itertools.count(request.id), samples))
+        self._loop.news()
+
+    def _stepped(self, record: StepRecord) -> None:
+        self.records.append(record)
+        self._tally.add(record)
+        if self._log:
+            self._log.stepped(record)

@@ -1,0 +1,91 @@
+"""Which programs an engine gets where nobody has computed a ladder for its load, and where somebody has."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import jax
+
+from jaxserve.ladder import Ladder, powers
+from jaxserve.serve_settings import PAGE, ServeSettings
+from models.errors import UserError
+
+PIECES = 4  # of prompts that the largest prefill program runs at once
+PIECE = {"cpu": 64}  # tokens of each: so many that a core is bound by arithmetic
+MANY = 16  # rows
+LONG_PIECE = 256  # where it takes more of them
+
+
+def read_ladder(file: str | Path) -> Ladder:
+    """A ladder that `python -m jaxserve.buckets --out` wrote.
+
+    Raises:
+      UserError: the file is missing, can't be read, or holds no ladder.
+    """
+    try:
+        given = json.loads(Path(file).read_bytes())
+    except OSError as error:
+        raise UserError(f"{file}: can't be read ({error.strerror}); give a file that jaxserve.buckets --out wrote") from None
+    except (ValueError, RecursionError):
+        raise UserError(f"{file}: not valid JSON; give a file that jaxserve.buckets --out wrote") from None
+    try:
+        return Ladder.from_json(given)
+    except UserError as error:
+        raise UserError(f"{file}: {error}") from None
+
+
+def make_ladder(settings: ServeSettings, rows: int, context: int) -> Ladder:
+    """Powers of two: as few programs as serve well, for each takes seconds to compile.
+
+    Decodes of 1, 2, 4, ... `rows`; prefills of one piece of a prompt and of several. Only where a policy mixes decodes with prompts in
+    every step there are programs for both: with all rows and, where they are many, with an eighth of them.
+    """
+    query = min(PIECE.get(jax.default_backend(), LONG_PIECE), powers(context, smallest=2)[-1])
+    pieces = min(PIECES, rows * -(-context // query))
+    mixed = (*((rows // 8,) if rows >= MANY else ()), rows) if settings.policy == "chunked" else ()
+    unit, width = (settings.page_size or PAGE, None) if settings.kv == "paged" else (context, 1)
+    return Ladder(
+        batches=tuple(sorted({*(size for size in powers(rows) if size < rows), rows})),
+        widths=(width or -(-context // unit),),
+        chunk=(pieces, query),
+        page=unit,
+        prefills=(1,) if pieces > 1 else (),
+        mixed=mixed,
+        drafts=_drafts(settings),
+        steps=settings.multi_step,
+    )
+
+
+def fitted(settings: ServeSettings, ladder: Ladder, rows: int, context: int) -> Ladder:
+    """A given ladder with what the settings ask for beside.
+
+    Raises:
+      UserError: it has too few rows, too small tables, or other pages.
+    """
+    file = settings.ladder
+    if rows > ladder.batches[-1]:
+        raise UserError(
+            f"{file}: the largest batch has {ladder.batches[-1]} rows, not {rows}; lower rows, or compute it for more"
+        )
+    if context > ladder.context:
+        raise UserError(
+            f"{file}: its tables hold {ladder.context} tokens, not {context}; lower the context, or compute it for longer sequences"
+        )
+    if settings.kv == "contiguous":
+        ladder = dataclasses.replace(ladder, widths=(1,), page=context)
+    elif settings.page_size not in (None, ladder.page):
+        raise UserError(f"{file}: its pages have {ladder.page} tokens, not {settings.page_size}; leave page_size out")
+    batches, mixed = _up_to(ladder.batches, rows), _up_to(ladder.mixed, rows)
+    return dataclasses.replace(ladder, batches=batches, mixed=mixed, drafts=_drafts(settings), steps=settings.multi_step)
+
+
+def _up_to(sizes: tuple[int, ...], rows: int) -> tuple[int, ...]:
+    """Those that so many rows can need."""
+    return tuple(size for before, size in zip((0, *sizes), sizes, strict=False) if before < rows)
+
+
+def _drafts(settings: ServeSettings) -> int:
+    """That programs verify: none where nobody makes any."""
+    return settings.drafter.drafts if settings.drafter else 0

@@ -1,0 +1,1 @@
+"""Load: requests as they come, from traces that others recorded."""

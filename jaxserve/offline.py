@@ -1,0 +1,131 @@
+"""Requests that are all known at the beginning, run to their ends."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Generator, Iterable, Iterator, Sequence
+
+from jaxserve.engine import Engine
+from jaxserve.handle import Handle, Piece
+from jaxserve.sampling_params import SamplingParams
+from models.errors import UserError
+
+PRIORITY = 1
+Ask = tuple[Sequence[int] | str, SamplingParams]  # a prompt, and what is asked of its answers
+
+
+class Offline:
+    """A list of requests on an engine, which may serve others beside.
+
+    Args:
+      engine: where they run.
+      asks: the requests.
+
+    Attributes:
+      handles: of those that are in the engine by now, in order. More come as its queue has room.
+      live: those that have not ended, in order, each with its number from 0.
+
+    Raises:
+      UserError: one of them can't be served; it is named by its number, from 1, and none of them stays in the engine.
+    """
+
+    def __init__(self, engine: Engine, asks: Sequence[Ask]):
+        self.engine, self._asks = engine, list(asks)
+        self.handles: list[Handle] = []
+        self.live: dict[Handle, int] = {}
+        self._shield = Shield()
+        try:
+            with self._shield.up():
+                self._submit()
+        except BaseException:
+            self._abort()
+            raise
+
+    @property
+    def waiting(self) -> int:
+        """Requests that the engine's queue had no room for yet."""
+        return len(self._asks) - len(self.handles)
+
+    def steps(self) -> Generator[list[Piece]]:
+        """Step after step until all have ended: what each brought to them. Whoever closes it early gives up the rest.
+
+        Ctrl-C is heard between steps, so that the engine stays whole.
+        """
+        try:
+            with self._shield:
+                while self.live:
+                    with self._shield.up():
+                        pieces = [piece for piece in self.engine.step() if piece.handle in self.live]
+                    yield pieces
+                    with self._shield.up():
+                        self.ended(pieces)
+                        self._submit()
+                    if self.engine.idle:  # if any are left, others have taken them out
+                        return
+                    self.engine.wait()
+        finally:
+            self._abort()
+
+    def ended(self, pieces: Iterable[Piece]) -> list[int]:
+        """Which requests have ended with these pieces and were not told of before, by their numbers."""
+        ended = dict.fromkeys(piece.handle for piece in pieces if piece.handle.finished)
+        return [self.live.pop(handle) for handle in ended if handle in self.live]
+
+    def _submit(self) -> None:
+        """As many as the queue takes: a request that it refuses would be written down as refused, and tried again and again."""
+        size = self.engine.policy.limits.rule(PRIORITY).size
+        while self.waiting and (size is None or self.engine.status().waiting < size):
+            prompt, params = self._asks[len(self.handles)]
+            try:
+                handle = self.engine.submit(prompt, params, priority=PRIORITY)
+            except UserError as error:
+                raise UserError(f"prompt {len(self.handles) + 1}: {error}") from None
+            self.live[handle] = len(self.handles)
+            self.handles.append(handle)
+
+    def _abort(self) -> None:
+        with self._shield.up():
+            for handle in self.live:
+                self.engine.abort(handle)
+            self.live.clear()
+
+
+class Shield:
+    """Holds Ctrl-C back while it is up; the second one in a row gets through. Only in the main thread, where signals arrive.
+
+    Within the context it is ready to be put up, which is cheap.
+    """
+
+    def __init__(self) -> None:
+        self._up = self._hit = False
+
+    def __enter__(self) -> Shield:
+        self._before = signal.getsignal(signal.SIGINT)
+        mine = threading.current_thread() is threading.main_thread() and self._before is signal.default_int_handler
+        self._set = mine
+        if mine:
+            signal.signal(signal.SIGINT, self._heard)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._set:
+            signal.signal(signal.SIGINT, self._before)
+
+    @contextlib.contextmanager
+    def up(self) -> Iterator[None]:
+        """KeyboardInterrupt is raised at the end of it, if Ctrl-C was hit meanwhile."""
+        self._up = True
+        try:
+            yield
+        finally:
+            self._up = False
+            hit, self._hit = self._hit, False
+        if hit:
+            raise KeyboardInterrupt
+
+    def _heard(self, *_: object) -> None:
+        if not self._up or self._hit:
+            raise KeyboardInterrupt
+        self._hit = True

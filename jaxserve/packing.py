@@ -1,0 +1,217 @@
+"""From a plan to the programs that run it: which buckets, and their arrays.
+
+Rows that run one token go into a decode, drafts into a verify segment, prompts are cut into pieces of what a prefill program takes.
+Several pieces of one prompt may lie side by side in a program, for every layer writes the K and V of all of them before any attends.
+Pieces for which there is no place run in programs of their own, in order.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from jaxserve.biases import Biases
+from jaxserve.features import Features
+from jaxserve.ladder import Bucket, Ladder
+from jaxserve.logprobs import PromptLogprobs
+from jaxserve.penalties import Penalties
+from jaxserve.sampling import RowSampling
+from jaxserve.sampling_params import SamplingParams
+from jaxserve.scheduling.plan import Plan
+from jaxserve.seats import Seats
+from jaxserve.step import Repeat, Work
+from models.segment import Segment
+
+
+@dataclasses.dataclass(frozen=True)
+class Special:
+    """What a row asks of a program's features.
+
+    Attributes:
+      params: its settings.
+      prompt: tokens of its prompt.
+      stops: tokens that end its answer.
+      scores: gathers its prompt's log-probabilities, where they are wanted.
+    """
+
+    params: SamplingParams
+    prompt: int
+    stops: frozenset[int]
+    scores: PromptLogprobs | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """The live rows of one segment, the first of its rows.
+
+    Attributes:
+      rows: i64 [n], which row of the plan each is.
+      seats, starts, counts: [n] of each.
+      draws: bool [n], whether what is sampled after its last token is wanted.
+    """
+
+    rows: np.ndarray
+    seats: np.ndarray
+    starts: np.ndarray
+    counts: np.ndarray
+    draws: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
+class Call:
+    """One program of a step, its arguments, and what its segments hold."""
+
+    bucket: Bucket
+    work: tuple[Work, ...]
+    parts: tuple[Part, ...]
+
+    @property
+    def live(self) -> int:
+        """Rows (of prompts, pieces) that are no padding."""
+        return sum(len(part.rows) for part in self.parts)
+
+    @property
+    def padded(self) -> int:
+        """Rows that are."""
+        return sum(rows for rows, _ in self.bucket.shape) - self.live
+
+    def fill(self, tokens: np.ndarray) -> None:
+        """Put in what wasn't known when it was packed, out of `Seats.tokens`: the token that each row drew last, and all before it."""
+        for part, work in zip(self.parts, self.work, strict=True):
+            live = len(part.rows)
+            work.segment.tokens[:live, 0] = tokens[part.seats, part.starts]
+            if work.penalties is not None:
+                known = tokens[part.seats, : work.penalties.history.shape[1]]
+                work.penalties.history[:live, : known.shape[1]] = known
+
+
+class Packer:
+    """Packs the plans of one worker.
+
+    Args:
+      ladder: the programs that there are.
+      seats: the rows.
+      features: of the programs.
+      units: of the worker's pool.
+    """
+
+    def __init__(self, ladder: Ladder, seats: Seats, features: Features, units: int):
+        self.ladder, self.seats, self.features, self.units = ladder, seats, features, units
+
+    def pack(self, plan: Plan, drafts: Mapping[int, Sequence[int]], special: Callable[[int], Special | None]) -> list[Call]:
+        """The programs of a plan, in the order in which they are to run. Every row has its seat and its table there.
+
+        Args:
+          drafts: of rows that verify some, by id.
+          special: of a row, what it asks of features; None for nothing.
+        """
+        starts, counts = np.array(plan.starts, np.int64), np.array(plan.counts, np.int64)
+        draws, seats = np.array(plan.draws, np.int64), self.seats.of(plan.ids)
+        pieces = (counts > 1) & (draws <= 1)
+        single, longest = np.flatnonzero(~pieces), int((starts + counts).max())
+        verify = bool(plan.verifies and (draws[single] > 1).any())
+        calls: list[Call] = []
+        rows = self._pieces(plan, np.flatnonzero(pieces))  # (row, start, count) of each piece
+        one = self._part(single, seats[single], starts[single], counts[single], draws[single] > 0) if len(single) else None
+        if one is not None and plan.steps > 1:
+            bucket = self.ladder.repeated(len(single), longest + plan.steps - 1)
+            calls.append(self._call(bucket, (one,), plan, drafts, special))
+        elif one is not None:
+            both = self.ladder.together(len(single), len(rows), longest, verify=verify) if rows else None
+            if both is not None:
+                here, rows = rows[: both.shape[1][0]], rows[both.shape[1][0] :]
+                calls.append(self._call(both, (one, self._prompts(here, seats, draws, plan)), plan, drafts, special))
+            else:
+                bucket = self.ladder.verify(len(single), longest) if verify else self.ladder.decode(len(single), longest)
+                calls.append(self._call(bucket, (one,), plan, drafts, special))
+        while rows:
+            bucket = self.ladder.prefill(longest, len(rows))
+            here, rows = rows[: bucket.shape[0][0]], rows[bucket.shape[0][0] :]
+            calls.append(self._call(bucket, (self._prompts(here, seats, draws, plan),), plan, drafts, special))
+        return calls
+
+    def _pieces(self, plan: Plan, prompts: np.ndarray) -> list[tuple[int, int, int]]:
+        """(row of the plan, start, count) of each piece of these rows."""
+        most, pieces = self.ladder.chunk[1], []
+        for row in prompts.tolist():
+            stop = plan.starts[row] + plan.counts[row]
+            pieces += [(row, at, min(most, stop - at)) for at in range(plan.starts[row], stop, most)]
+        return pieces
+
+    def _prompts(self, pieces: list[tuple[int, int, int]], seats: np.ndarray, draws: np.ndarray, plan: Plan) -> Part:
+        rows, starts, counts = np.array(pieces, np.int64).T
+        last = [plan.starts[row] + plan.counts[row] == start + count for row, start, count in pieces]
+        return self._part(rows, seats[rows], starts, counts, np.array(last) & (draws[rows] > 0))
+
+    @staticmethod
+    def _part(rows: np.ndarray, seats: np.ndarray, starts: np.ndarray, counts: np.ndarray, draws: np.ndarray) -> Part:
+        return Part(rows, seats, starts, counts, draws)
+
+    def _call(
+        self,
+        bucket: Bucket,
+        parts: tuple[Part, ...],
+        plan: Plan,
+        drafts: Mapping[int, Sequence[int]],
+        special: Callable[[int], Special | None],
+    ) -> Call:
+        work = []
+        for (rows, query), part in zip(bucket.shape, parts, strict=True):
+            segment = self._segment(rows, query, bucket.width, part)
+            if query > 1:
+                self._known(segment, part, plan, drafts)
+            repeat = Repeat(self._column(self.seats.stops, rows, part, -1), np.int32(plan.steps)) if bucket.steps > 1 else None
+            work.append(self._featured(Work(segment, self._sampling(rows, part), repeat=repeat), rows, part, plan, special))
+        return Call(bucket, tuple(work), parts)
+
+    def _segment(self, rows: int, query: int, width: int, part: Part) -> Segment:
+        n = len(part.rows)
+        table = np.full((rows, width), self.units, np.int32)
+        table[:n] = self.seats.tables[part.seats, :width]
+        start, count = np.zeros(rows, np.int32), np.zeros(rows, np.int32)
+        start[:n], count[:n] = part.starts, part.counts
+        return Segment(np.zeros((rows, query), np.int32), start, count, table)
+
+    def _known(self, segment: Segment, part: Part, plan: Plan, drafts: Mapping[int, Sequence[int]]) -> None:
+        """The tokens of prompts, and drafts after the token that a row drew last."""
+        lines = zip(part.rows.tolist(), part.seats.tolist(), part.starts.tolist(), part.counts.tolist(), strict=True)
+        for i, (row, seat, start, count) in enumerate(lines):
+            if plan.draws[row] > 1:
+                segment.tokens[i, 1:count] = drafts[plan.ids[row]][: count - 1]
+            else:
+                segment.tokens[i, :count] = self.seats.tokens[seat, start : start + count]
+
+    def _sampling(self, rows: int, part: Part) -> RowSampling:
+        neutral = {"top_p": 1}
+        return RowSampling(
+            **{name: self._column(column, rows, part, neutral.get(name, 0)) for name, column in self.seats.settings.items()}
+        )
+
+    @staticmethod
+    def _column(values: np.ndarray, rows: int, part: Part, padding: int) -> np.ndarray:
+        column = np.full((rows, *values.shape[1:]), padding, values.dtype)
+        column[: len(part.rows)] = values[part.seats]
+        return column
+
+    def _featured(self, work: Work, rows: int, part: Part, plan: Plan, special: Callable[[int], Special | None]) -> Work:
+        features = self.features
+        penalties = Penalties.blank(rows, features.history) if features.history else None
+        biases = Biases.blank(rows, features.biases) if features.biases else None
+        scored = features.prompt_logprobs is not None and work.repeat is None  # rows that are repeated are past their prompt
+        following = np.zeros(work.segment.tokens.shape, np.int32) if scored else None
+        if penalties is None and biases is None and following is None:
+            return work
+        for i, row in enumerate(part.rows.tolist()):
+            asks = special(plan.ids[row])
+            if asks is None:
+                continue
+            if penalties is not None and asks.params.penalised:
+                penalties.put(i, asks.params, (), asks.prompt)
+            if biases is not None:
+                biases.put(i, asks.params, asks.prompt, asks.stops)
+            if following is not None and asks.scores is not None:
+                after = asks.scores.following(int(part.starts[i]), int(part.counts[i]))
+                following[i, : len(after)] = after
+        return dataclasses.replace(work, penalties=penalties, biases=biases, following=following)

@@ -1,0 +1,55 @@
+"""Where KV lives, as an engine is told: in pages or in slots, how many, and whether known beginnings are found again. Plain Python."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+from jaxserve.scheduling.paged import Paged
+from jaxserve.scheduling.slots import Slots
+from jaxserve.settings import DTYPES
+from models.errors import UserError
+
+KINDS = ("paged", "contiguous")
+
+
+@dataclasses.dataclass(frozen=True)
+class Pool:
+    """The KV memory of one worker.
+
+    Attributes:
+      units: pages, or slots.
+      unit: tokens of each.
+      dtype: what K and V are stored in, float32 or bfloat16.
+      kind: "paged" (Kwon et al. 2023), or "contiguous": a slot of the longest length for every row, as engines had before.
+      prefix: keep the pages of what was run, and start prompts that begin alike after them (Zheng et al. 2024). Paged only.
+    """
+
+    units: int
+    unit: int
+    dtype: str = "float32"
+    kind: Literal["paged", "contiguous"] = "paged"
+    prefix: bool = False
+
+    def __post_init__(self) -> None:
+        if min(self.units, self.unit) < 1:
+            raise UserError(f"a KV pool of {self.units} units of {self.unit} tokens holds nothing; both must be at least 1")
+        if self.dtype not in DTYPES:
+            raise UserError(f"KV can't be stored as {self.dtype!r}; choose {' or '.join(DTYPES)}")
+        if self.kind not in KINDS:
+            raise UserError(f"KV memory {self.kind!r} is unknown; choose {' or '.join(KINDS)}")
+        if self.prefix and self.kind != "paged":
+            raise UserError(
+                "a prefix cache needs pages: contiguous slots can't be shared; use paged KV, or leave the prefix cache out"
+            )
+
+    def memory(self) -> Paged | Slots:
+        """What the scheduler lends out, all of it free."""
+        if self.kind == "contiguous":
+            return Slots.of(self.units, self.unit)
+        return Paged.of(self.units, self.unit, prefix=self.prefix)
+
+    @property
+    def tokens(self) -> int:
+        """That all of it holds."""
+        return self.units * self.unit

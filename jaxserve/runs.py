@@ -1,0 +1,80 @@
+"""Which programs a plan runs in, and with what: the arithmetic of `packing.py` without its arrays, for whoever wants the cost alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from jaxserve.bucket import Bucket
+from jaxserve.ladder import Ladder
+from jaxserve.scheduling.plan import Plan
+
+
+class Piece(NamedTuple):
+    """Part of a prompt: `tokens` after `start` that are in the cache."""
+
+    start: int
+    tokens: int
+
+
+class Run(NamedTuple):
+    """One program of a plan.
+
+    Attributes:
+      bucket: what it is compiled for; None where any shape is.
+      starts: tokens in the cache of each row that decodes.
+      counts: tokens that each of them runs, drafts to verify included; None for 1 each.
+      pieces: of prompts.
+      steps: so often it runs, each row that decodes with one token more.
+    """
+
+    bucket: Bucket | None
+    starts: Sequence[int]
+    counts: Sequence[int] | None
+    pieces: Sequence[Piece]
+    steps: int = 1
+
+
+def runs(plan: Plan, ladder: Ladder | None = None) -> list[Run]:
+    """The programs of a plan that has rows, in order. Without a ladder it is one that fits.
+
+    Raises:
+      UserError: a row or a table for which the ladder has no program.
+    """
+    rows = len(plan.ids)
+    if plan.steps > 1:
+        bucket = ladder.repeated(rows, max(plan.starts) + plan.steps) if ladder else None
+        return [Run(bucket, plan.starts, None, (), plan.steps)]
+    starts, counts, pieces = plan.starts, None, []
+    longest = max(starts) + 1
+    if plan.tokens > rows:  # else all run one token, which prompts of one do like rows that decode
+        many = [i for i, count in enumerate(plan.counts) if count > 1]
+        longest = max(longest, *[plan.starts[i] + plan.counts[i] for i in many])
+        prompts = {i for i in many if plan.draws[i] <= 1}
+        starts = tuple([start for i, start in enumerate(plan.starts) if i not in prompts])
+        if len(prompts) < len(many):
+            counts = tuple([count for i, count in enumerate(plan.counts) if i not in prompts])
+        query = ladder.chunk[1] if ladder else plan.tokens
+        pieces = [piece for i in many if i in prompts for piece in cut(plan.starts[i], plan.counts[i], query)]
+    if ladder is None:
+        return [Run(None, starts, counts, pieces)]
+    found = []
+    if starts:
+        verify = counts is not None
+        both = ladder.together(len(starts), len(pieces), longest, verify=verify) if pieces else None
+        if both is not None:
+            here, pieces = pieces[: both.shape[1][0]], pieces[both.shape[1][0] :]
+            found.append(Run(both, starts, counts, here))
+        else:
+            bucket = ladder.verify(len(starts), longest) if verify else ladder.decode(len(starts), longest)
+            found.append(Run(bucket, starts, counts, ()))
+    while pieces:
+        bucket = ladder.prefill(longest, len(pieces))
+        here, pieces = pieces[: bucket.shape[0][0]], pieces[bucket.shape[0][0] :]
+        found.append(Run(bucket, (), None, here))
+    return found
+
+
+def cut(start: int, count: int, query: int) -> list[Piece]:
+    """So many tokens of a prompt in pieces of at most `query`."""
+    return [Piece(at, min(query, start + count - at)) for at in range(start, start + count, query)]

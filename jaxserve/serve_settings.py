@@ -1,0 +1,194 @@
+"""What a user says of an engine, checked as far as that goes without a model. Plain Python, so that a slip is told at once."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+from jaxserve.pool import KINDS
+from jaxserve.scheduling.chunked import Chunked
+from jaxserve.scheduling.continuous import Continuous
+from jaxserve.scheduling.disaggregated import Disaggregated
+from jaxserve.scheduling.dynamic import Dynamic
+from jaxserve.scheduling.limits import Limits, QueueRule
+from jaxserve.scheduling.names import POLICIES
+from jaxserve.scheduling.policy import Policy
+from jaxserve.scheduling.static import Static
+from jaxserve.scheduling.transfer import Link
+from jaxserve.settings import DTYPES, LAYERS
+from jaxserve.speculative.ngram import NGram
+from models.errors import UserError
+
+ROWS, PAGE, DRAFTS = 64, 16, 4  # where nothing else is said
+LINK = 10.0  # GB/s: copies within one memory, a figure to replace with that of the link that is meant
+
+# What only some policies take.
+_TAKEN_BY = {
+    "budget": ("chunked", "disaggregated"),
+    "delay": ("dynamic",),
+    "preferred": ("dynamic",),
+    "prefill_workers": ("disaggregated",),
+    "decode_workers": ("disaggregated",),
+    "link": ("disaggregated",),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class ServeSettings:
+    """An engine, as `LLM` and `python -m jaxserve.generate` take it.
+
+    Attributes:
+      model: smollm2, a folder in Hugging Face layout, a .gguf file, OWNER/NAME on the Hub, or random:PRESET.
+      dtype: of the weights: float32, bfloat16, or auto, what decodes fastest here.
+      kv_dtype: of the KV pool; None for the weights'.
+      layers: unrolled, scanned, or auto.
+      rows: sequences that run at once, on each worker. None: 64, or what the ladder file has.
+      context: tokens of the longest sequence. None: the model's own limit, but at most 2,048; or what the ladder file has.
+      kv: "paged" or "contiguous".
+      page_size: tokens of a page. None: 16, or what the ladder file has.
+      pages: of each worker's pool, or slots where KV is contiguous. None: enough for `rows` sequences of the whole context, or what a
+        share of the free memory holds if that is less (`Setup.room` says which).
+      prefix_cache: keep the KV of what was run and start prompts that begin alike after it. None: where KV is paged.
+      policy: static, dynamic, continuous, chunked or disaggregated.
+      multi_step: tokens that a row may draw in one step while nobody waits.
+      prefill_tokens: prompt tokens that may be admitted and not yet run at once; None for any number.
+      budget: tokens of a step at most (chunked), or of a prefill step (disaggregated).
+      delay: s that a request may be held back for company (dynamic).
+      preferred: batch sizes that leave at once (dynamic).
+      prefill_workers, decode_workers: one each by default (disaggregated).
+      link: GB/s of the link from prefill to decode workers, on which transfers are accounted (disaggregated).
+      queue_size: requests of a priority level that may wait at once; None for any number.
+      queue_timeout: s that a request may wait for its first step; None for ever.
+      speculate: "ngram" drafts by prompt lookup; None for no drafts.
+      drafts: tokens that are drafted at most; None for 4.
+      ladder: a JSON file of `python -m jaxserve.buckets`: the programs to compile. None: powers of two.
+      compile_cache: folder in which compiled programs are kept for the next start.
+      log: file for the step log, which `python -m jaxserve.replay` reads.
+
+    Raises:
+      UserError: a value that no model could serve, or that would be of no use.
+    """
+
+    model: str = "smollm2"
+    dtype: str = "auto"
+    kv_dtype: str | None = None
+    layers: str = "auto"
+    rows: int | None = None
+    context: int | None = None
+    kv: str = "paged"
+    page_size: int | None = None
+    pages: int | None = None
+    prefix_cache: bool | None = None
+    policy: str = "continuous"
+    multi_step: int = 1
+    prefill_tokens: int | None = None
+    budget: int | None = None
+    delay: float | None = None
+    preferred: Sequence[int] | None = None
+    prefill_workers: int | None = None
+    decode_workers: int | None = None
+    link: float | None = None
+    queue_size: int | None = None
+    queue_timeout: float | None = None
+    speculate: str | None = None
+    drafts: int | None = None
+    ladder: str | Path | None = None
+    compile_cache: str | Path | None = None
+    log: str | Path | None = None
+
+    def __post_init__(self) -> None:
+        counts = ("rows", "context", "page_size", "pages", "multi_step", "prefill_tokens", "budget", "prefill_workers",
+                  "decode_workers", "queue_size", "drafts")  # fmt: skip
+        for name in counts:
+            value = getattr(self, name)
+            if value is not None and (type(value) is not int or value < 1):
+                raise UserError(f"{name} is {value!r}; it must be a whole number of at least 1")
+        for name, known in (
+            ("dtype", ("auto", *DTYPES)),
+            ("kv_dtype", (None, *DTYPES)),
+            ("layers", LAYERS),
+            ("kv", KINDS),
+            ("policy", tuple(POLICIES)),
+            ("speculate", (None, "ngram")),
+        ):
+            if (value := getattr(self, name)) not in known:
+                raise UserError(f"{name} {value!r} is unknown; give {', '.join(each for each in known if each)}")
+        if self.link is not None and not 0 < self.link < math.inf:
+            raise UserError(f"link is {self.link} GB/s; it must be above 0")
+        self._idle()
+        folder = self.compile_cache and Path(self.compile_cache)
+        if folder and folder.exists() and not folder.is_dir():
+            raise UserError(f"compile_cache {folder} is not a folder; give one, or a name that is not taken")
+        self.scheduling(self.most_rows, token_bytes=1, budget=10**9)  # for what the policy itself refuses
+
+    def _idle(self) -> None:
+        """Refuse what would be of no use."""
+        for name, takers in _TAKEN_BY.items():
+            if getattr(self, name) is not None and self.policy not in takers:
+                raise UserError(
+                    f"{name} is given, but a {self.policy} policy has none; leave it out, or take {' or '.join(takers)}"
+                )
+        if self.drafts is not None and self.speculate is None:
+            raise UserError("drafts is given, but nothing drafts; leave it out, or speculate with ngram")
+        if self.kv == "contiguous":
+            if self.page_size is not None:
+                raise UserError("page_size is given, but contiguous KV has no pages; leave it out, or take paged KV")
+            if self.prefix_cache:
+                raise UserError("prefix_cache needs pages, for slots can't be shared; leave it out, or take paged KV")
+
+    @property
+    def most_rows(self) -> int:
+        """Sequences that run at once, where no ladder says otherwise: 64, if the policy's own options agree."""
+        if self.rows is not None:
+            return self.rows
+        return max(min(ROWS, self.budget or ROWS if self.policy == "chunked" else ROWS), *(self.preferred or (1,)))
+
+    @property
+    def remembers(self) -> bool:
+        """Whether there is a prefix cache."""
+        return self.kv == "paged" and self.prefix_cache is not False
+
+    @property
+    def drafter(self) -> NGram | None:
+        """Who drafts."""
+        return NGram(self.drafts or DRAFTS) if self.speculate else None
+
+    @property
+    def workers(self) -> int:
+        """KV pools."""
+        return (self.prefill_workers or 1) + (self.decode_workers or 1) if self.policy == "disaggregated" else 1
+
+    @property
+    def ahead(self) -> int:
+        """Plans that are made before the outcome of earlier ones is known: one, unless that is needed for drafts or for routing."""
+        return 0 if self.speculate or self.policy == "disaggregated" else 1
+
+    def scheduling(self, rows: int, *, token_bytes: int, budget: int) -> Policy:
+        """The policy.
+
+        Args:
+          rows: sequences that run at once.
+          token_bytes: B of KV of a token.
+          budget: tokens of a step where nothing is said.
+
+        Raises:
+          UserError: values that don't fit each other.
+        """
+        queue = QueueRule(self.queue_size, math.inf if self.queue_timeout is None else self.queue_timeout)
+        limits = Limits(rows, self.prefill_tokens, queue=queue, ahead=self.ahead)
+        budget = self.budget or budget
+        match self.policy:
+            case "static":
+                return Static(limits, self.multi_step)
+            case "dynamic":
+                return Dynamic(
+                    limits, tuple(self.preferred) if self.preferred is not None else None, self.delay or 0.0, self.multi_step
+                )
+            case "continuous":
+                return Continuous(limits, self.multi_step)
+            case "chunked":
+                return Chunked(limits, budget, self.multi_step)
+        link = Link(token_bytes, (self.link or LINK) * 1e9)
+        return Disaggregated(link, limits, self.prefill_workers or 1, budget, multi_step=self.multi_step)

@@ -1,0 +1,126 @@
+"""A file of prompts, from settings to results: what `python -m jaxserve.generate` does once its options are known to be sound."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import time
+from collections.abc import Sequence
+from typing import Self
+
+from jaxserve.completion import Completion
+from jaxserve.display import Display
+from jaxserve.engine import Engine
+from jaxserve.job import encode
+from jaxserve.needs import needed
+from jaxserve.offline import Ask, Offline
+from jaxserve.results import Results
+from jaxserve.sampling_params import SamplingParams
+from jaxserve.scheduling.watch import Watches
+from jaxserve.serve_settings import ServeSettings
+from jaxserve.setup import Bar, Setup, choose
+from jaxserve.steplog import StepLog
+from jaxserve.stepsummary import Summary
+from models.checkpoint.sources import open_checkpoint
+from models.errors import UserError
+
+
+@dataclasses.dataclass(frozen=True)
+class Session:
+    """An engine that is ready, and what it is to answer.
+
+    Attributes:
+      texts: the prompts as they were given; `asks` has their tokens.
+      steps: sums over what the engine does.
+      log: of its steps.
+    """
+
+    setup: Setup
+    engine: Engine
+    texts: Sequence[str]
+    asks: list[Ask]
+    steps: Summary
+    log: StepLog | None
+
+    @classmethod
+    def begin(cls, settings: ServeSettings, params: SamplingParams, texts: Sequence[str], bar: Bar) -> Self:
+        """Load the model and compile the programs.
+
+        Args:
+          params: of the first prompt; each next one's seed is 1 more.
+          bar: shows progress.
+
+        Raises:
+          UserError: bad input, or more memory than there is; before a weight is read.
+        """
+        setup, prompts = accept(settings, params, texts)
+        each = [dataclasses.replace(params, seed=(params.seed + i) % 2**32) for i in range(len(prompts))]
+        steps, log = Summary(), StepLog(settings.log) if settings.log else None
+        features = needed([params], setup.tokenizer.eos_tokens, setup.context)
+        engine = setup.engine(setup.load(bar), features, log=Watches(steps, log) if log else steps, bar=bar)
+        return cls(setup, engine, texts, list(zip(prompts, each, strict=True)), steps, log)
+
+    def run(self, display: Display) -> Results:
+        """Answer all prompts. Ctrl-C ends it early, with results; what has not ended by then is told as it stands, marked as aborted.
+
+        Args:
+          display: is told of answers.
+        """
+        programs = list(self.engine.programs)
+        display.begin(programs)
+        start = time.monotonic()
+        answered = self._serve(display)
+        seconds = time.monotonic() - start
+        if self.log:
+            self.log.close()
+        results = Results(self.setup, len(self.texts), answered, seconds, self.engine.status(), self.steps, programs)
+        display.end(results)
+        return results
+
+    def _serve(self, display: Display) -> int:
+        """Run all requests: how many have ended. Each is told when it does, and at last, after Ctrl-C, those that have not."""
+        offline = Offline(self.engine, self.asks)
+        told = set[int]()
+
+        def tell(i: int) -> None:
+            told.add(i)
+            display.ended(i, Completion.of(self.texts[i], offline.handles[i]))
+
+        with contextlib.suppress(KeyboardInterrupt), contextlib.closing(offline.steps()) as steps, display:
+            for pieces in steps:
+                display.step(self.engine.status, offline.live, sum(len(piece.tokens) for piece in pieces))
+                for number in offline.ended(pieces):
+                    tell(number)
+        answered = len(told)
+        for i, handle in enumerate(offline.handles):
+            if i not in told and any(answer.tokens for answer in handle.answers):
+                tell(i)
+        return answered
+
+
+def accept(settings: ServeSettings, params: SamplingParams, texts: Sequence[str]) -> tuple[Setup, list[list[int]]]:
+    """(the engine as it will be, token ids of each prompt): as long as the prompts need, and no more rows than answers.
+
+    Raises:
+      UserError: the model or the memory is not there, or a prompt doesn't fit.
+    """
+    checkpoint = open_checkpoint(settings.model)
+    tokenizer, limit = checkpoint.tokenizer(), checkpoint.config.max_positions
+    prompts = [encode(tokenizer, text) for text in texts]
+    following = params.max_tokens or 1
+    longest = max(map(len, prompts)) + following - 1
+    if settings.ladder is None:
+        context = settings.context or min(max(longest, 2), limit)
+        rows = max(min(settings.most_rows, len(texts) * params.n), *(settings.preferred or (1,)))
+        settings = dataclasses.replace(settings, rows=rows, context=context)
+    setup = choose(settings, checkpoint, tokenizer)
+    if params.n > setup.rows:
+        raise UserError(f"n is {params.n} and at most {setup.rows} rows run at once; ask for fewer or raise rows")
+    if longest > setup.context:
+        number = max(range(len(prompts)), key=lambda i: len(prompts[i]))
+        raise UserError(
+            f"prompt {number + 1} has {len(prompts[number])} tokens, and with up to {following} to follow it needs a context of "
+            f"{longest}, but the limit is {setup.context}; shorten it or ask for fewer tokens"
+            + (", or serve with a larger context" if setup.context < limit else "")
+        )
+    return setup, prompts

@@ -1,0 +1,114 @@
+"""Our engine under each policy, as one of the systems that a benchmark compares."""
+
+from __future__ import annotations
+
+import cProfile
+import pstats
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+from jaxserve import Engine, SamplingParams
+from jaxserve.ladder import Ladder, powers
+from jaxserve.model import Model
+from jaxserve.pool import Pool
+from jaxserve.programs import Program
+from jaxserve.scheduling.chunked import Chunked
+from jaxserve.scheduling.continuous import Continuous
+from jaxserve.scheduling.limits import Limits
+from jaxserve.scheduling.policy import Policy
+from jaxserve.scheduling.static import Static
+from scripts.served import Served
+from scripts.workload import Workload
+
+PAGE = 16
+PIECES, PIECE = 16, 32  # of the largest prefill program: a prompt fills up its last piece only, so short ones pad little
+# (file, function) of each thing that the host does for a step; the last two also wait for the device
+HOST_PARTS = {
+    "plan": ("scheduler.py", "plan"),
+    "pack": ("packing.py", "pack"),
+    "unpack": ("clients.py", "unpack"),
+    "fold": ("scheduler.py", "fold"),
+    "record": ("loop.py", "_record"),
+    "dispatch, with what the device does at once": ("executor.py", "dispatch"),
+    "fetch, with the wait for the device": ("executor.py", "fetch"),
+}
+
+
+class Ours:
+    """An engine that is compared.
+
+    Args:
+      name, settings: what it is called and how it is set, in words.
+      policy: who runs when.
+      programs: its ladder.
+      pages: of the pool: enough for whatever is served at once, so that nothing is ever preempted.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        name: str,
+        policy: Policy,
+        programs: Ladder,
+        pages: int,
+        compiled: Callable[[Program], None] = lambda program: None,
+    ):
+        self.name = name
+        self.settings = f"{model.dtype}, {policy.limits.rows} rows"
+        if isinstance(policy, Chunked):
+            self.settings += f", {policy.budget} tokens a step"
+        self.engine = Engine(model, policy, Pool(pages, PAGE, model.dtype), programs, compiled=compiled)
+
+    def serve(self, workload: Workload) -> Served:
+        engine, waiting, handles = self.engine, deque(workload.items), []
+        engine.records.clear()
+        start = time.monotonic()  # the engine's clock
+        while waiting or not engine.idle:
+            while waiting and start + waiting[0].arrival <= time.monotonic():
+                item = waiting.popleft()
+                handles.append(engine.submit(item.prompt, SamplingParams(max_tokens=item.output, ignore_eos=True)))
+            if engine.idle:
+                time.sleep(max(start + waiting[0].arrival - time.monotonic(), 0))
+                continue
+            engine.step()
+            engine.wait()
+        times = [handle.token_times[0] for handle in handles]
+        seconds = max(each[-1] for each in times) - start
+        return Served(seconds, [handle.answers[0].tokens for handle in handles], times, tuple(engine.records))
+
+    def host_parts(self, workload: Workload) -> dict[str, float]:
+        """ms a step of each of the host's tasks while the workload is served, under Python's profiler, which makes all of them slower."""
+        with cProfile.Profile() as profiler:
+            steps = len(self.serve(workload).records)
+        found = pstats.Stats(profiler).stats  # type: ignore[attr-defined]  # not in the type stubs, but documented
+        seconds = {(Path(file).name, function): entry[3] for (file, _, function), entry in found.items()}
+        return {name: seconds[place] * 1e3 / steps for name, place in HOST_PARTS.items()}
+
+
+def policy_of(name: str, rows: int, budget: int, ahead: int = 1) -> Policy:
+    """static, continuous or chunked.
+
+    Args:
+      budget: tokens of a step where it is chunked.
+      ahead: steps that are planned while one runs, so that the host's work is hidden behind it.
+
+    Raises:
+      UserError: a budget smaller than the rows.
+    """
+    limits = Limits(rows=rows, ahead=ahead)
+    if name == "chunked":
+        return Chunked(limits, budget)
+    return Static(limits) if name == "static" else Continuous(limits)
+
+
+def ladder(policy: str, rows: int, context: int) -> Ladder:
+    """The programs of a policy.
+
+    A static batch keeps its shape until its longest answer ends, so it has one decode program, of all its rows. The other policies share
+    a ladder: decodes by powers of two, prefills, and the two largest decodes together with each prefill.
+    """
+    batches = (rows,) if policy == "static" else powers(rows, min(rows, 8))
+    mixed = () if policy == "static" else batches[-2:]
+    return Ladder(batches, (-(-context // PAGE),), (PIECES, PIECE), PAGE, (1, 4), mixed)

@@ -1,0 +1,57 @@
+"""What an engine logs can be replayed without it, and sums up to what the engine says of its steps. Oracle: the run that was logged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from jaxserve.rerun import rerun
+from jaxserve.sampling_params import SamplingParams
+from jaxserve.scheduling.chunked import Chunked
+from jaxserve.scheduling.continuous import Continuous
+from jaxserve.scheduling.disaggregated import Disaggregated
+from jaxserve.scheduling.limits import Limits
+from jaxserve.scheduling.policy import Policy
+from jaxserve.scheduling.transfer import Link
+from jaxserve.scheduling.watch import Watches
+from jaxserve.speculative.ngram import NGram
+from jaxserve.steplog import StepLog
+from jaxserve.stepsummary import Summary
+from tests.jaxserve.engines import ALL_KIT, PLAIN_KIT, SLOTS_KIT, Books, Kit, engine, numbered, run
+
+
+@pytest.mark.parametrize(
+    ("policy", "kit", "prefix", "drafter"),
+    [
+        (Continuous(Limits(4, ahead=1)), PLAIN_KIT, True, None),
+        (Chunked(Limits(4), 12), ALL_KIT, False, NGram(2)),
+        (Chunked(Limits(4), 12, 3), ALL_KIT, True, NGram(2)),
+        (Disaggregated(Link(100, 1e5, 0.002), Limits(4), budget=6), PLAIN_KIT, True, None),
+        (Continuous(Limits(4)), SLOTS_KIT, False, None),
+    ],
+)
+def test_a_log_of_an_engine(policy: Policy, kit: Kit, prefix: bool, drafter: NGram | None, tmp_path: Path):
+    """Eight requests that repeat each other, of which one goes away; memory is short where there are pages."""
+    path, books, seen, again = tmp_path / "steps.jsonl", Books(), Summary(), Summary()
+    workers = 2 if isinstance(policy, Disaggregated) else 1
+    lent = None if kit.kind == "contiguous" else 12
+    with StepLog(path) as log:
+        watch = Watches(books, seen, log)
+        served = engine(policy, kit, prefix=prefix, lent=lent, drafter=drafter, workers=workers, books=watch)
+        handles = []
+        for i in range(8):
+            sizes = SamplingParams(max_tokens=3 + i, n=1 + (i == 3), ignore_eos=True)
+            handles.append(served.submit(numbered(i % 3, 5 + i % 3), sizes))
+            served.step()
+        served.abort(handles[5])
+        run(served)
+    found = rerun(path, again)
+    assert (found.difference, found.cut) == (None, None)
+    assert found.plans >= len(books.plans) > 0
+    assert again.to_json("monotonic") == seen.to_json("monotonic")
+    sums, records = again.to_json("monotonic"), served.records
+    assert sums["clocked"]["steps"] == len(records) == sums["steps"]
+    assert sums["tokens"]["drawn"] == sum(record.drawn for record in records)
+    ran = sum(sums["tokens"][kind] for kind in ("prefill", "decode", "draft"))
+    assert ran == sum(record.prefill + record.decode + record.draft for record in records)

@@ -1,0 +1,279 @@
+"""`python -m jaxserve.generate` as users meet it. Oracles: `tests.oracle` on the same weights, replay, and JSON's own grammar."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from costmodel import cli
+from jaxserve import setup
+from jaxserve.engine import Engine
+from jaxserve.generate import main
+from jaxserve.rerun import rerun
+from jaxserve.scheduling.names import POLICIES
+from jaxserve.scheduling.watch import Watch
+from tests.jaxserve import commands
+from tests.jaxserve.commands import error_line
+from tests.jaxserve.shared_programs import LADDER, expected, shared
+
+__all__ = ["shared"]
+
+PROMPTS = ("hello", "a", "good morning", "abcabcabcabcabcabc")
+
+
+class Left(BaseException):
+    """Stands for the end of the process."""
+
+
+class Ran(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        """Strict JSON, line by line."""
+
+        def refuse(name: str) -> None:
+            raise AssertionError(f"{name} is not JSON")
+
+        return [json.loads(line, parse_constant=refuse) for line in self.out.splitlines()]
+
+    @property
+    def answers(self) -> dict[int, list[tuple[int, ...]]]:
+        return {each["request"]: [tuple(a["tokens"]) for a in each["answers"]] for each in self.lines[:-1]}
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        return self.lines[-1]["summary"]
+
+
+@pytest.fixture
+def here(shared: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
+    """Runs the command in this process, in a folder with prompts and a ladder."""
+
+    def leave(code: int) -> None:
+        raise Left(code)
+
+    def run(*arguments: str, tiny: bool = True) -> Ran:
+        options = ("--prompts", "prompts.txt", "--model", "random:tiny", "--dtype", "float32", "--ladder", "ladder.json")
+        with pytest.raises(Left) as left:
+            cli.run(main, [*(options if tiny else ()), *arguments])
+        return Ran(left.value.args[0], *capsys.readouterr())
+
+    monkeypatch.setattr(os, "_exit", leave)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "prompts.txt").write_text("\n".join(PROMPTS))
+    return run
+
+
+def greedy(tokens: int, prompts: Sequence[str] = PROMPTS) -> dict[int, list[tuple[int, ...]]]:
+    return {i: [expected(prompt, tokens)] for i, prompt in enumerate(prompts)}
+
+
+@pytest.mark.parametrize("kv", ["paged", "contiguous"])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_the_policy_changes_speed_and_never_the_tokens(policy: str, kv: str, here: Any):
+    ran = here("--policy", policy, "--kv", kv, "--max-tokens", "6", "--json")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.answers == greedy(6)
+    found = ran.summary
+    assert (found["witness"], found["policy"]["name"], found["pool"]["kind"]) == ("measured", policy, kv)
+    assert (found["prompts"], found["answered"], found["interrupted"]) == (4, 4, False)
+    assert found["run"]["tokens"]["drawn"] == sum(len(tokens) for (tokens,) in ran.answers.values())
+    assert found["tokens_per_second"] == pytest.approx(found["run"]["tokens"]["drawn"] / found["seconds"])
+    assert found["speculation"] is None
+    assert [program["program"] for program in found["programs"]] == ["decode 2", "prefill 2x16"]
+    first = next(line for line in ran.lines if line.get("request") == 0)
+    assert first["prompt"] == "hello" and first["prompt_tokens"] == list(b"hello")
+    assert 0 < first["measured_ttft_seconds"] <= first["measured_seconds"]
+
+
+def test_chunked_steps_run_as_one_program(here: Any, shared: Path):
+    shared.write_text(json.dumps(dataclasses.replace(LADDER, mixed=(2,)).to_json()))
+    ran = here("--policy", "chunked", "--budget", "8", "--max-tokens", "6", "--log", "steps.jsonl", "--json")
+    assert ran.code == 0 and ran.answers == greedy(6)
+    steps = [json.loads(line) for line in Path("steps.jsonl").read_text().splitlines()]
+    assert ["decode 2 + prefill 2x16"] in [step["programs"] for step in steps if step["event"] == "stepped"]
+
+
+def test_speculation(here: Any):
+    """Same tokens; the formula once more by hand."""
+    ran = here("--speculate", "ngram", "--drafts", "3", "--max-tokens", "20", "--json")
+    assert ran.code == 0 and ran.answers == greedy(20)
+    found = ran.summary["speculation"]
+    assert found["drafts"] == 3 and 0 < found["accepted"] <= found["tried"] <= found["offered"]
+    a = found["acceptance_rate"] = found["accepted"] / found["tried"]
+    assert found["tokens_per_step_formula"] == pytest.approx(1 + a + a**2 + a**3)
+    assert 1 <= found["tokens_per_step"] <= 4
+    shown = here("--speculate", "ngram", "--drafts", "3", "--max-tokens", "20")
+    assert "(1 - a^(k+1)) / (1 - a), k = 3" in shown.out and "acceptance rate a" in shown.out
+
+
+def test_a_log_can_be_replayed(here: Any):
+    assert here("--max-tokens", "6", "--log", "steps.jsonl").code == 0
+    found = rerun(Path("steps.jsonl"), Watch())
+    assert found.difference is None and found.plans > 6 and not found.cut
+
+
+def test_for_people(here: Any):
+    """Without a terminal: the programs, answers as they end, then the run."""
+    ran = here("--max-tokens", "3", "--stop", "x")
+    assert (ran.code, ran.err) == (0, "")
+    programs, answers, run = (ran.out.index(part) for part in ("Compiled programs", "prompt 1 'hello'", "The run"))
+    assert programs < answers < run
+    for part in ("decode 2", "prefill 2x16", "compile s", "temp MB", "(length, 3 tokens)", "policy continuous, paged KV: 6 pages of 16",
+                 "padded share of the programs' rows", "preemptions", "host gap, ms", "found in the prefix cache",
+                 "tokens of answers a second"):  # fmt: skip
+        assert part in ran.out
+    assert ran.out.count("prompt ") >= 4 and "\x1b" not in ran.out
+
+
+def test_the_prefix_cache_shows_what_it_found(here: Any):
+    """A prompt of two full pages again: all but its last page's worth is found, for the last token must be run."""
+    Path("prompts.txt").write_text(f"{'x' * 32}\n" * 2)
+    first = here("--rows", "1", "--pages", "6", "--max-tokens", "2", "--json")
+    assert first.code == 0 and first.summary["prefix_hit_tokens"] == 16
+    without = here("--rows", "1", "--pages", "6", "--max-tokens", "2", "--json", "--no-prefix-cache")
+    assert without.summary["prefix_hit_tokens"] == 0 and first.answers == without.answers
+
+
+def test_sampling(here: Any):
+    """Each prompt has a seed of its own, and each answer; a request alone gives the same."""
+    Path("prompts.txt").write_text("hello\nhello")
+    options = ("--temperature", "1", "--top-k", "50", "--max-tokens", "8", "--json")
+    both = here(*options, "--seed", "5", "--n", "2", "--logprobs", "1")
+    assert both.code == 0
+    drawn = [tokens for answers in both.answers.values() for tokens in answers]
+    assert len(set(drawn)) == 4
+    alone = here(*options, "--seed", "6")
+    assert alone.answers[0][0] == both.answers[1][0]
+    found = both.lines[0]["answers"][0]["logprobs"]
+    assert len(found) == 8 and all(each["logprob"] < 0 and len(each["top"]) == 1 for each in found)
+
+
+def test_an_answer_ends_at_a_stop_id(here: Any):
+    second = expected("hello", 6)[1]
+    ran = here("--max-tokens", "6", "--stop-id", str(second), "--json")
+    assert ran.answers[0] == [expected("hello", 6)[: expected("hello", 6).index(second) + 1]]
+    (answer,) = next(line for line in ran.lines if line.get("request") == 0)["answers"]
+    assert (answer["finish_reason"], answer["stopped_at"]) == ("stop", second)
+
+
+def test_a_short_queue_refuses_nobody(here: Any):
+    ran = here("--queue-size", "1", "--max-tokens", "6", "--json")
+    assert ran.code == 0 and ran.answers == greedy(6) and ran.summary["run"]["refused"] == 0
+
+
+def test_ctrl_c_keeps_what_there_is(here: Any, monkeypatch: pytest.MonkeyPatch):
+    """During the fourth step: the first answer has ended, the other is cut, two prompts have none."""
+    (Path("prompts.jsonl")).write_text("\n".join(json.dumps({"prompt": prompt}) for prompt in PROMPTS))
+    taken, step = [0], Engine.step
+
+    def interrupted(engine: Engine) -> Any:
+        taken[0] += 1
+        if taken[0] == 4:
+            signal.raise_signal(signal.SIGINT)
+        return step(engine)
+
+    monkeypatch.setattr(Engine, "step", interrupted)
+    second = expected("hello", 6)[1]
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        ran = here(
+            "--prompts",
+            "prompts.jsonl",
+            "--stop-id",
+            str(second),
+            "--log",
+            "steps.jsonl",
+            "--json",
+            "--policy",
+            "static",
+            "--max-tokens",
+            "30",
+        )
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert ran.code == 2
+    assert error_line(ran.err) == (
+        "error: interrupted when 1 of 4 prompts had their answers; those of the others end with abort"
+    )
+    assert ran.answers == {0: [expected("hello", 6)[:2]], 1: [expected("a", 6)[:4]]}
+    assert [line["answers"][0]["finish_reason"] for line in ran.lines[:-1]] == ["stop", "abort"]
+    assert ran.summary["interrupted"] and ran.summary["answered"] == 1
+    assert rerun(Path("steps.jsonl"), Watch()).difference is None
+
+
+TINY = ("--prompts", "prompts.txt", "--model", "random:tiny", "--dtype", "float32")
+BAD = {
+    "no prompts": ((), "Missing option '--prompts'"),
+    "missing prompt file": (("--prompts", "none.txt"), r"none\.txt: no such prompt file; give"),
+    "file without a prompt": (("--prompts", "empty.txt"), r"empty\.txt: the file holds no prompt; write at least one"),
+    "not JSON": (("--prompts", "bad.jsonl"), r"bad\.jsonl, line 2: not valid JSON"),
+    "unknown model": (("--prompts", "prompts.txt", "--model", "smolm2"), "'smolm2' is no model name"),
+    "unknown policy": ((*TINY, "--policy", "fair"), "'fair' is not one of 'static', 'dynamic', 'continuous'"),
+    "unknown KV": ((*TINY, "--kv", "heap"), "'heap' is not one of 'paged', 'contiguous'"),
+    "rows 0": ((*TINY, "--rows", "0"), "rows is 0; it must be a whole number of at least 1"),
+    "another policy's option": ((*TINY, "--delay", "1"), "delay is given, but a continuous policy has none"),
+    "dtype": ((*TINY, "--dtype", "int3"), "dtype 'int3' is unknown; give auto, float32, bfloat16"),
+    "prompt longer than the context": (
+        (*TINY, "--context", "20"),
+        "prompt 3 has 18 tokens, and with up to 128 to follow it needs a context of 145, but the limit is 20; .* a larger context$",
+    ),
+    "prompt longer than the model takes": (
+        (*TINY, "--max-tokens", "2000"),
+        "prompt 3 has 18 tokens, .* needs a context of 2017, but the limit is 1024; shorten it or ask for fewer tokens$",
+    ),
+    "context beyond the model": ((*TINY, "--context", "1025"), "context is 1025; random:tiny takes 1 to 1024 tokens"),
+    "temperature": ((*TINY, "--temperature", "-0.7"), "temperature is -0.7; it must lie in"),
+    "temperature NaN": ((*TINY, "--temperature", "nan"), "temperature is nan; it must lie in"),
+    "top-p": ((*TINY, "--top-p", "0"), r"top_p is 0.0; it must lie in \(0, 1\]"),
+    "max-tokens": ((*TINY, "--max-tokens", "0"), "max_tokens is 0; it must be at least 1"),
+    "more answers than the ladder has rows": (
+        (*TINY, "--ladder", "ladder.json", "--max-tokens", "4", "--n", "3"),
+        "n is 3 and at most 2 rows run at once; ask for fewer or raise rows",
+    ),
+    "more answers than rows": ((*TINY, "--n", "3", "--rows", "2"), "n is 3 and at most 2 rows run at once; ask for fewer or raise rows"),
+    "stop": ((*TINY, "--stop", ""), "stop has ''; each must be a string of 1 to 1000"),
+    "prompt longer than the ladder's tables": (
+        (*TINY, "--ladder", "ladder.json"),
+        "prompt 3 has 18 tokens, .* needs a context of 145, but the limit is 48; .*, or serve with a larger context$",
+    ),
+    "ladder": ((*TINY, "--ladder", "prompts.txt"), r"prompts\.txt: not valid JSON; give a file that jaxserve\.buckets"),
+    "pages": ((*TINY, "--pages", "100000000"), "this engine needs about .* of memory .* are available; lower pages or rows"),
+    "log in no folder": ((*TINY, "--log", "none/steps.jsonl"), r"the step log none/steps\.jsonl can't be written: No such file"),
+    "compile cache": ((*TINY, "--compile-cache", "prompts.txt"), r"compile_cache prompts\.txt is not a folder"),
+    "unknown option": ((*TINY, "--polcy", "static"), "No such option.*--polcy"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_one_line_before_anything_expensive(name: str, here: Any, monkeypatch: pytest.MonkeyPatch):
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        raise AssertionError("bad input got as far as expensive work")
+
+    monkeypatch.setattr(setup, "load_model", refuse)
+    Path("prompts.txt").write_text("a\nb\nabcdefghijklmnopqr\n")
+    Path("empty.txt").write_text("\n \n")
+    Path("bad.jsonl").write_text('{"prompt": "a"}\nb\n')
+    arguments, pattern = BAD[name]
+    ran = here(*arguments, tiny=False)
+    assert ran.code == 2 and ran.out == ""
+    assert re.search(pattern, error_line(ran.err)), ran.err
+
+
+def test_help_has_an_example(tmp_path: Path):
+    found = commands.run("jaxserve.generate", "--help", cache=tmp_path)
+    assert found.returncode == 0 and found.stderr == ""
+    assert "Example: python -m jaxserve.generate --policy continuous --prompts prompts.txt" in " ".join(found.stdout.split())
+    for policy in POLICIES:
+        assert policy in found.stdout

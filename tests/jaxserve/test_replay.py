@@ -1,0 +1,126 @@
+"""`python -m jaxserve.replay` as a user meets it. Oracle: the plans of the run that was logged."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from jaxserve.replay import main
+from jaxserve.scheduling.continuous import Continuous
+from jaxserve.scheduling.limits import Limits
+from jaxserve.scheduling.paged import Paged
+from jaxserve.scheduling.plan import Plan
+from jaxserve.scheduling.request import Request
+from jaxserve.scheduling.state import State
+from jaxserve.steplog import StepLog
+from tests.jaxserve.commands import error_line, run
+from tests.jaxserve.scheduling.clock import play
+
+
+@pytest.fixture
+def plans(tmp_path: Path) -> list[tuple[float, Plan]]:
+    """Of a run of two requests for 3 and 2 tokens, one at a time, whose log is steps.jsonl."""
+    with StepLog(tmp_path / "steps.jsonl", "virtual") as log:
+        requests = [Request(0, range(3), 3), Request(1, range(2), 2)]
+        return play(Continuous(Limits(1)), State.of(Paged.of(4, 4)), requests, watch=log).plans
+
+
+def altered(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+
+
+def test_equal(plans: list[tuple[float, Plan]], tmp_path: Path):
+    done = run("jaxserve.replay", "steps.jsonl", cache=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "5 plans, all hashes equal\n", "")
+
+
+def test_different(plans: list[tuple[float, Plan]], tmp_path: Path):
+    path = tmp_path / "steps.jsonl"
+    altered(path, '"rows":1,"prefill_tokens"', '"rows":2,"prefill_tokens"')  # both requests at once
+    done = run("jaxserve.replay", "steps.jsonl", cache=tmp_path)
+    logged, lines = plans[0][1], done.stdout.splitlines()
+    assert (done.returncode, done.stderr) == (1, "")
+    assert lines[:-5] == [
+        "plan 0 differs, in line 4; before it 0 plans with equal hashes",
+        f"logged: digest {logged.digest}",
+        *str(logged).splitlines(),
+    ]
+    assert lines[-5].startswith("replayed: digest ") and logged.digest not in lines[-5]
+    assert lines[-4:] == [
+        "step 0 on worker 0: 2 rows in 2 slots, 5 tokens",
+        "  admitted: 0, 1",
+        "  row 0: tokens 0 to 2, draws 1, in [0]",
+        "  row 1: tokens 0 to 1, draws 1, in [1]",
+    ]
+
+
+def test_malformed(plans: list[tuple[float, Plan]], tmp_path: Path):
+    altered(tmp_path / "steps.jsonl", '{"event":"folded"', '{"event":"folded')
+    done = run("jaxserve.replay", "steps.jsonl", cache=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert error_line(done.stderr).startswith("error: line 5 of steps.jsonl: it is no JSON: ")
+
+
+def invoke(*arguments: str) -> tuple[int, str]:
+    done = CliRunner().invoke(main, list(arguments), catch_exceptions=False)
+    return done.exit_code, done.stdout
+
+
+def test_a_line_for_every_plan(plans: list[tuple[float, Plan]], tmp_path: Path):
+    code, out = invoke(str(tmp_path / "steps.jsonl"), "--plans")
+    expected = [f"{now:12.6f} s  {plan.digest[:8]}  " for now, plan in plans]
+    lines = out.splitlines()
+    assert code == 0 and all(line.startswith(begin) for line, begin in zip(lines, expected, strict=False))
+    assert lines[0].endswith("step 0 on worker 0: 1 rows in 1 slots, 3 tokens; admitted: 0")
+    assert lines[2].endswith("step 2 on worker 0: 1 rows in 1 slots, 1 tokens; final: 0")
+    assert lines[5:] == ["5 plans, all hashes equal"]
+
+
+def test_summary(plans: list[tuple[float, Plan]], tmp_path: Path):
+    code, out = invoke(str(tmp_path / "steps.jsonl"), "--summary")
+    assert code == 0 and out.endswith("5 plans, all hashes equal\n")
+    cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in out.splitlines() if line.startswith("│")]
+    assert ["prefill tokens", "5", "counted"] in cells and ["steps", "5", "counted"] in cells
+
+
+def test_json(plans: list[tuple[float, Plan]], tmp_path: Path):
+    path = tmp_path / "steps.jsonl"
+    code, out = invoke(str(path), "--json")
+    found = json.loads(out)
+    summary = found.pop("summary")
+    assert code == 0 and found == {"log": str(path), "equal": True, "plans": 5, "difference": None, "cut_line": None}
+    assert summary["tokens"] == {"prefill": 5, "decode": 3, "draft": 0, "drawn": 5}
+    altered(path, plans[1][1].digest, "0" * 32)
+    code, out = invoke(str(path), "--json", "--plans")
+    found = json.loads(out)
+    assert code == 1 and not found["equal"] and found["plans"] == 1
+    assert found["difference"]["what"] == "plan 1" and found["difference"]["replayed"].endswith(f"\n{plans[1][1]}")
+
+
+def test_a_log_that_ends_in_the_middle_of_a_line(plans: list[tuple[float, Plan]], tmp_path: Path):
+    path = tmp_path / "steps.jsonl"
+    count = path.read_text().count("\n")
+    path.write_bytes(path.read_bytes()[:-9])
+    code, out = invoke(str(path))
+    said = f"line {count} is cut off and was left out: the run that wrote it was ended in the middle of it"
+    assert (code, out.splitlines()) == (0, [said, "5 plans, all hashes equal"])
+
+
+def test_another_version_is_told_where_plans_differ(plans: list[tuple[float, Plan]], tmp_path: Path):
+    path = tmp_path / "steps.jsonl"
+    altered(path, '"jaxserve":"', '"jaxserve":"9.')
+    assert invoke(str(path)) == (0, "5 plans, all hashes equal\n")
+    altered(path, plans[1][1].digest, "0" * 32)
+    code, out = invoke(str(path))
+    assert code == 1 and out.splitlines()[1].startswith("the log was written by another jaxserve (9.")
+
+
+def test_a_log_without_plans_says_so(tmp_path: Path):
+    with StepLog(tmp_path / "steps.jsonl") as log:
+        play(Continuous(), State.of(Paged.of(4, 4)), [], watch=log)
+    assert invoke(str(tmp_path / "steps.jsonl")) == (0, "the log has no plan, so nothing was compared\n")

@@ -1,0 +1,159 @@
+"""From settings to an engine, before anything is loaded. Oracles: sizes of random:tiny by hand, and memory that is said to be there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from costmodel.analytical import step_cost
+from costmodel.measure import Ceilings
+from jaxserve import room, setup
+from jaxserve.ladder import Ladder
+from jaxserve.pool import Pool
+from jaxserve.scheduling.plan import Plan
+from jaxserve.serve_settings import ServeSettings
+from jaxserve.setup import choose, next_log
+from models.checkpoint import load
+from models.errors import UserError
+from tests.jaxserve import commands
+
+TOKEN = 2 * 2 * 2 * 16 * 4  # B of KV of a token of random:tiny in float32: K and V, 2 layers, 2 heads of 16
+LIMITS = Ceilings("here", "2026-01-31", 0.0, 20e9, "made up", 100e9, "made up", 200e9, "made up")
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_loaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        raise AssertionError("a choice got as far as expensive work")
+
+    monkeypatch.setattr(setup, "load_model", refuse)
+    monkeypatch.setattr(setup, "Engine", refuse)
+    monkeypatch.setattr(load, "load", refuse)
+    monkeypatch.setattr(room, "available_bytes", lambda: 10**9)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def tiny(**given: Any) -> setup.Setup:
+    return choose(ServeSettings("random:tiny", **{"dtype": "float32", **given}))
+
+
+def test_what_is_chosen_where_nothing_is_said():
+    """64 sequences of the model's own 1,024 tokens: 64 pages of 16 each."""
+    chosen = tiny()
+    assert (chosen.context, chosen.rows) == (1024, 64)
+    assert chosen.room.pool == Pool(64 * 64, 16, "float32", "paged", prefix=True)
+    assert chosen.room.reason == "4096 pages of 16 tokens, enough for 64 sequences of 1024 tokens"
+    assert chosen.ladder.batches == (1, 2, 4, 8, 16, 32, 64)
+    assert chosen.policy.limits.rows == 64
+
+
+@pytest.mark.parametrize(
+    ("given", "pool", "reason"),
+    [
+        ({"context": 50, "rows": 3}, Pool(12, 16, prefix=True), "12 pages of 16 tokens, enough for 3 sequences of 50 tokens"),
+        (
+            {"context": 50, "rows": 3, "page_size": 10, "prefix_cache": False},
+            Pool(15, 10),
+            "15 pages of 10 tokens, enough for 3 sequences of 50 tokens",
+        ),
+        (
+            {"context": 50, "rows": 3, "kv": "contiguous", "kv_dtype": "bfloat16"},
+            Pool(3, 50, "bfloat16", "contiguous"),
+            "3 slots of 50 tokens, enough for 3 sequences of 50 tokens",
+        ),
+        (
+            {"context": 64, "rows": 3, "pages": 6},
+            Pool(6, 16, prefix=True),
+            "6 pages of 16 tokens, as asked: 1.5 sequences of 64 tokens",
+        ),
+        (
+            {"context": 64, "rows": 2, "policy": "disaggregated"},
+            Pool(8, 16, prefix=True),
+            "8 pages of 16 tokens on each of 2 workers, enough for 2 sequences of 64 tokens",
+        ),
+    ],
+)
+def test_pools(given: dict[str, Any], pool: Pool, reason: str):
+    found = tiny(**given).room
+    assert (found.pool, found.reason) == (pool, reason)
+
+
+def test_a_few_pages_bound_the_context():
+    assert tiny(context=64, pages=3).context == 48
+
+
+@pytest.mark.parametrize(("workers", "policy"), [(1, "continuous"), (2, "disaggregated")])
+def test_memory_bounds_the_pool(workers: int, policy: str, monkeypatch: pytest.MonkeyPatch):
+    """Half of what weights and workspace leave, of all workers."""
+    rest = tiny(context=64, rows=1, pages=1, policy=policy).room.needed - workers * 16 * TOKEN
+    monkeypatch.setattr(room, "available_bytes", lambda: rest + 2 * workers * 10 * 16 * TOKEN + 100)
+    found = tiny(context=64, rows=1, policy=policy).room
+    assert found.pool.units == 4
+    # A longer sequence would need 11 pages, and there is room for 10.
+    with pytest.raises(UserError, match=r"this engine needs about 0\.0 GB .* are available; lower context or rows, or take"):
+        tiny(context=16 * 11, rows=1, policy=policy)
+
+
+def test_memory_for_some_of_the_rows(monkeypatch: pytest.MonkeyPatch):
+    rest = tiny(context=64, rows=8, pages=1).room.needed - 16 * TOKEN
+    monkeypatch.setattr(room, "available_bytes", lambda: rest + 2 * 10 * 16 * TOKEN + 100)
+    found = tiny(context=64, rows=8).room
+    assert found.pool.units == 10
+    assert found.reason == "10 pages of 16 tokens, 50% of the free memory: 2.5 sequences of 64 tokens, not 8"
+
+
+def test_more_memory_than_there_is():
+    gb = r"\d+\.\d GB"
+    line = rf"this engine needs about {gb} of memory \({gb} weights in float32, {gb} KV pool, {gb} workspace\), but 1.0 GB are available"
+    with pytest.raises(UserError, match=line + "; lower pages or rows, or take a smaller model or dtype bfloat16"):
+        tiny(pages=10**6)
+    with pytest.raises(UserError, match=r"weights in bfloat16.*or take a smaller model$"):
+        choose(ServeSettings("random:llama-3-70b"))
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"model": "smolm2"}, "'smolm2' is no model name"),
+        ({"context": 1025}, "context is 1025; random:tiny takes 1 to 1024 tokens"),
+        ({"ladder": "none.json"}, r"none\.json: can't be read"),
+    ],
+)
+def test_refused(given: dict[str, Any], message: str):
+    with pytest.raises(UserError, match=message):
+        choose(ServeSettings(**{"model": "random:tiny", "dtype": "float32", **given}))
+
+
+def test_a_ladder_file_says_rows_context_and_pages(tmp_path: Path):
+    file = tmp_path / "ladder.json"
+    file.write_text(json.dumps(Ladder((1, 5), (6,), (2, 16), 8).to_json()))
+    chosen = tiny(ladder=file)
+    assert (chosen.rows, chosen.context, chosen.room.pool.unit, chosen.room.pool.units) == (5, 48, 8, 30)
+    assert tiny(ladder=file, rows=1, context=40).ladder == Ladder((1,), (6,), (2, 16), 8)
+
+
+def test_budget_and_link_follow_from_the_rest():
+    """A chunked step has room for all rows and the largest prefill; a transfer is accounted with the bytes of a token."""
+    chunked: Any = tiny(policy="chunked", rows=4, context=512).policy
+    assert chunked.budget == 4 + 4 * 64
+    apart: Any = tiny(policy="disaggregated", rows=4, context=512, kv_dtype="bfloat16").policy
+    assert apart.link.token_bytes == TOKEN // 2 and apart.limits.ahead == 0
+
+
+def test_steps_are_predicted_where_the_machine_is_known(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """Oracle: the cost model itself, asked for the same step."""
+    chosen = tiny(context=64, rows=2)
+    assert chosen.predictor() is None
+    monkeypatch.setenv("XDG_CACHE_HOME", commands.environment(tmp_path)["XDG_CACHE_HOME"])
+    predictor = chosen.predictor()
+    assert predictor is not None
+    plan = Plan(step=0, worker=0, ids=(0,), starts=(9,), counts=(1,), draws=(1,), tables=((0,),))
+    cost = step_cost("random:tiny".removeprefix("random:"), batch=1, context=10, chip=LIMITS.chip(), dtype="float32")
+    assert predictor(plan) == pytest.approx(cost.seconds())
+
+
+def test_each_engine_has_a_log_of_its_own():
+    assert [str(next_log("a/steps.jsonl", i)) for i in (1, 2, 3)] == ["a/steps.jsonl", "a/steps-2.jsonl", "a/steps-3.jsonl"]
