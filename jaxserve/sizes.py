@@ -19,7 +19,7 @@ class Best(NamedTuple):
 
 
 def best_sizes(cost: np.ndarray, most: int) -> list[Best]:
-    """The cheapest choices of 1, 2, ... `most` sizes, exactly; fewer where no more are of any use.
+    """The cheapest choices of up to `most` sizes, exactly: each of more sizes than the one before, and cheaper.
 
     Dynamic programming: what the demands up to j cost with j the largest of k sizes is what those up to some i < j cost with k - 1, and
     all in between at j.
@@ -39,7 +39,7 @@ def best_sizes(cost: np.ndarray, most: int) -> list[Best]:
     found: list[Best] = []
     for k, each in enumerate(costs):
         if found and not each[-1] < found[-1].cost * (1 - 1e-12):
-            break
+            continue
         sizes, at = [n - 1], n - 1
         for parent in reversed(parents[1 : k + 1]):
             at = int(parent[at])

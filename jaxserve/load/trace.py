@@ -130,7 +130,7 @@ def requests(entries: Iterable[Entry], *, time: float = 1.0, length: float = 1.0
         prompt: Sequence[int]
         if entry.blocks:
             full, rest = divmod(entry.prompt, BLOCK)
-            prompt = Blocks(entry.blocks, max(full * size + min(round(rest * length), size), 1), size)
+            prompt = Blocks(entry.blocks, max(full * size + round(rest * length), 1), size)
         else:
             prompt = range(used, used + max(round(entry.prompt * length), 1))
             used = prompt.stop

@@ -199,7 +199,8 @@ class Session:
         self.engine = first.engine(self.books)
         self.left = list(load)
         self.handles: list[tuple[Ask, Handle]] = []
-        self.shown: dict[tuple[int, int], list[Any]] = {}
+        self.shown: dict[tuple[int, int], list[Any]] = {}  # by the identity of the handle
+        self.kept: list[Handle] = []  # of engines before, so that their identities stay theirs
 
     def turn(self, turn: int) -> None:
         for ask in [ask for ask in self.left if ask.turn <= turn]:
@@ -222,6 +223,7 @@ class Session:
         self.engine = then.engine(self.books)
         restored = self.engine.restore(snapshot)
         going = [(ask, handle) for ask, handle in self.handles if not handle.finished]
+        self.kept += [handle for _, handle in going]
         assert sorted(restored) == sorted(handle.id for _, handle in going)
         for ask, old in going:
             new = restored[old.id]

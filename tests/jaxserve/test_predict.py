@@ -195,6 +195,16 @@ def test_gather_scores_all_of_it():
     assert given.compute - live.compute == pytest.approx(32 * pairs * (4 * 32 * 128 + 5 * 32) / 989e12, rel=1e-9)
 
 
+def test_gather_scores_drafts_too():
+    """3 rows verify 3 drafts in a program of 8: 8 x 4 queries meet 128 keys each; live, 4 queries meet 101 to 104."""
+    ladder = Ladder((8,), (8,), (1, 256), 16, drafts=3)
+    gather, blockwise = (Analytical("llama-3-8b", H100, ladder=ladder, attention=kind) for kind in ("gather", "blockwise"))
+    asked = plan(*[(100, 4, 4)] * 3)
+    live, given = (each.roofs(each.run_load(runs(asked, ladder)[0])) for each in (blockwise, gather))
+    pairs = 8 * 4 * 128 - 3 * (101 + 102 + 103 + 104)
+    assert given.compute - live.compute == pytest.approx(32 * pairs * (4 * 32 * 128 + 5 * 32) / 989e12, rel=1e-9)
+
+
 def test_the_figures_of_the_lesson():
     """The full model of 8.03e9 parameters, batch 64 at 1,024 tokens: at least the nominal 7.34 ms less the embedding's bytes."""
     found = PREDICTORS["llama-3-8b"](plan(*decodes([1024] * 64)))

@@ -247,6 +247,7 @@ def test_its_ledger_is_the_sum_of_the_steps(scanned: bool):
         assert parts[name].bytes == pytest.approx(sum(s.by_component()[name].bytes for s in steps), rel=2e-3)
 
 
+@pytest.mark.slow
 def test_weights_are_not_copied_for_the_loop():
     """16-bit weights, which the embedding sees as integers: taken out of the loop, that would be a copy of the largest matrix."""
     config, (graph, state) = tiny.model("llama")

@@ -1,15 +1,16 @@
-"""The engine's benchmark as a command, on a tiny model without peers; and each peer against transformers' and llama.cpp's own answers."""
+"""The engine's benchmark as a command, on a tiny model without peers; and the peers against the model without a cache."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from scripts.engine_rounds import PACKAGES, steady
-from scripts.served import alike
+from scripts.engine_rounds import steady
+from scripts.served import Tokens
 from scripts.workload import Item, Workload
 from tests.jaxserve import commands, smollm2
 from tests.jaxserve.commands import error_line
@@ -63,59 +64,55 @@ def test_bad_input(arguments: tuple[str, ...], line: str, tmp_path: Path):
 
 
 def texts() -> Workload:
-    """Seven built-in prompts with answers of 1 to 13 tokens, which a batch of three has to take in one after the other."""
-    outputs = (1, 13, 5, 2, 9, 7, 3)
-    return Workload(tuple(Item(prompt, output) for prompt, output in zip(smollm2.prompts()[:7], outputs, strict=True)))
+    """Five built-in prompts with answers of 1 to 7 tokens, which a batch of two has to take in one after the other."""
+    return Workload(tuple(Item(prompt, output) for prompt, output in zip(smollm2.prompts()[:5], (1, 7, 3, 2, 5), strict=True)))
 
 
-def expected(load: Workload) -> list[list[int]]:
-    """What transformers says follows each prompt, one prompt at a time, without a cache."""
+def gaps(answers: Tokens, load: Workload) -> list[float]:
+    """How far each token lies below the likeliest one, in logits of transformers without a cache: 0 for greedy ones."""
     torch = pytest.importorskip("torch", reason="needs the extra 'transformers'")
     from scripts.peers import Transformers
 
-    model, answers = Transformers("float32").model, []
-    for item in load.items:
-        tokens = list(item.prompt)
+    model, found = Transformers("float32").model, list[float]()
+    for item, answer in zip(load.items, answers, strict=True):
         with torch.inference_mode():
-            for _ in range(item.output):
-                tokens.append(int(model(torch.tensor([tokens])).logits[0, -1].argmax()))
-        answers.append(tokens[len(item.prompt) :])
-    return answers
+            logits = model(torch.tensor([[*item.prompt, *answer[:-1]]])).logits[0, len(item.prompt) - 1 :].numpy()
+        found += (logits.max(axis=1) - logits[range(len(answer)), list(answer)]).tolist()
+    return found
+
+
+@pytest.fixture
+def peers(tmp_path: Path) -> list[Any]:
+    """Both, with two rows and steps of 40 tokens, fewer than a prompt has."""
+    for package in ("transformers", "torch", "llama_cpp"):
+        pytest.importorskip(package, reason="needs the extras 'transformers' and 'llama'")
+    from scripts.engine_peers import LlamaParallel, TransformersBatching
+    from scripts.peers import write_gguf
+
+    gguf = write_gguf(tmp_path / "f32.gguf", np.float32)
+    return [TransformersBatching(2, 40), LlamaParallel(gguf, 2, 40, texts().longest)]
 
 
 @pytest.mark.peers
 @pytest.mark.slow
-def test_both_peers_give_every_request_its_own_tokens(tmp_path: Path):
-    """Oracle: the model without a cache. llama.cpp rounds otherwise: it may take the other side of a near-tie, no more."""
-    for package in PACKAGES["transformers"] + ("llama_cpp",):
-        pytest.importorskip(package.replace("-", "_"))
-    from scripts.engine_peers import LlamaParallel, TransformersBatching
-    from scripts.peers import write_gguf
-
+def test_peers_give_every_request_its_own_tokens(peers: list[Any]):
+    """Whatever else is in the batch, and again in the same context. llama.cpp rounds otherwise (logits of up to 30 by some 1e-4)."""
     load = texts()
-    wanted = expected(load)
-    batching = TransformersBatching(3, 40)
-    llama = LlamaParallel(write_gguf(tmp_path / "f32.gguf", np.float32), 3, 40, load.longest)
-    for system in (batching, llama, llama):  # the second time in the same context, as the benchmark does
+    assert min(len(item.prompt) for item in load.items) > 40
+    for system, tolerance in zip((*peers, peers[1]), (1e-3, 2e-3, 2e-3), strict=True):
         served = system.serve(load)
-        same = alike(wanted, served.tokens)
-        assert same.same == 7 or (system is llama and same.share > 0.9), (system.name, same)
+        assert [len(answer) for answer in served.tokens] == [item.output for item in load.items]
+        assert max(gaps(served.tokens, load)) <= tolerance, system.name
         assert [len(times) for times in served.times] == [item.output for item in load.items]
         assert all(list(times) == sorted(times) for times in served.times) and served.seconds > 0
 
 
 @pytest.mark.peers
 @pytest.mark.slow
-def test_peers_wait_for_requests_that_have_not_arrived(tmp_path: Path):
-    """The last request arrives after 3 s, long after the others have ended, and no token of it can come before."""
-    for package in PACKAGES["transformers"] + ("llama_cpp",):
-        pytest.importorskip(package.replace("-", "_"))
-    from scripts.engine_peers import LlamaParallel, TransformersBatching
-    from scripts.peers import write_gguf
-
-    load = Workload((*texts().items[:2], texts().items[2]._replace(arrival=3.0)))
-    gguf = write_gguf(tmp_path / "f32.gguf", np.float32)
-    for system in (TransformersBatching(2, 64), LlamaParallel(gguf, 2, 64, load.longest)):
+def test_peers_wait_for_requests_that_have_not_arrived(peers: list[Any]):
+    """The second arrives 3 s after the first: no token of it can come before."""
+    load = Workload((texts().items[0], texts().items[0]._replace(arrival=3.0)))
+    for system in peers:
         served = system.serve(load)
-        start = served.times[2][-1] - served.seconds
-        assert served.times[2][0] - start > 3.0 and served.times[0][0] < served.times[2][0]
+        start = served.times[1][-1] - served.seconds
+        assert served.times[0][0] < served.times[1][0] > start + 3.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,18 @@ def test_scales(tmp_path: Path):
     assert (first.id, second.arrival, first.limit, second.limit, third.limit) == (5, 1.526, 62, 1, 1)
     assert [len(request.prompt) for request in (first, second, third)] == [138, 128, 1]
     assert tuple(first.prompt[:64]) == tuple(second.prompt[:64]) and not set(first.prompt[64:]) & set(second.prompt[64:])
+
+
+def test_times_are_not_this_machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A night in which clocks are put back in New York: an hour from 1:30 to 2:30, as in the file."""
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    try:
+        found = read(tmp_path, "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-05 01:30:00,3,3\n2023-11-05 02:30:00,3,3\n")
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert found[1].arrival == 3600
 
 
 def test_prompts_without_blocks_share_nothing(tmp_path: Path):

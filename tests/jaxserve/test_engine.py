@@ -1,0 +1,287 @@
+"""The engine as its users see it: requests in, pieces out, and gone again at any moment. Law 3 over all that it does.
+
+Oracles: the dense float64 pass (`engines.greedy_answer`, `engines.proved`), JAX's own compile events, and counts by hand.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from jaxserve.engine import Engine
+from jaxserve.handle import Handle
+from jaxserve.rerun import rerun
+from jaxserve.sampling_params import SamplingParams
+from jaxserve.scheduling.chunked import Chunked
+from jaxserve.scheduling.continuous import Continuous
+from jaxserve.scheduling.disaggregated import Disaggregated
+from jaxserve.scheduling.limits import Limits
+from jaxserve.scheduling.static import Static
+from jaxserve.scheduling.transfer import Link
+from jaxserve.scheduling.watch import Watch
+from jaxserve.speculative.ngram import NGram
+from jaxserve.steplog import StepLog
+from models.errors import UserError
+from tests.jaxserve.engines import (
+    ALL_KIT,
+    PLAIN_KIT,
+    SLOTS_KIT,
+    Books,
+    Clock,
+    Kit,
+    engine,
+    greedy_answer,
+    nothing_left,
+    numbered,
+    pieces_by_sample,
+    prepared,
+    proved,
+    run,
+)
+from tests.jaxserve.test_programs import compile_events
+
+SIX = SamplingParams(max_tokens=6, ignore_eos=True)
+LINK = Link(token_bytes=100, bandwidth=1e5, latency=0.002)
+
+
+def test_run_gives_all_that_comes_piece_by_piece():
+    one = engine(Continuous(Limits(rows=3)))
+    handles = [one.submit(numbered(i, 4 + i), SamplingParams(max_tokens=3 + i, ignore_eos=True, n=1 + i % 2)) for i in range(4)]
+    sums = pieces_by_sample(one.run())
+    assert len(sums) == sum(handle.params.n for handle in handles)
+    for handle in handles:
+        for i, answer in enumerate(handle.answers):
+            assert sums[handle.id, i] == (answer.tokens, answer.text)
+            times = handle.token_times[i]
+            assert len(times) == len(answer.tokens) and times == sorted(times) and times[0] > handle.arrival
+        assert handle.finished and repr(handle).startswith(f"Handle({handle.id}: {len(handle.prompt)} prompt tokens; length")
+    nothing_left(one)
+
+
+def test_several_streams_in_turn():
+    """The stream of one moves all of them on; each gets all of its own."""
+    one = engine(Continuous(Limits(rows=2)))
+    handles = [one.submit(numbered(i, 5), SIX) for i in range(3)]
+    streams, got = [one.stream(handle) for handle in handles], [list[Any]() for _ in handles]
+    while any(not handle.finished for handle in handles):
+        for stream, mine in zip(streams, got, strict=True):
+            if (piece := next(stream, None)) is not None:
+                mine.append(piece)
+    for stream, mine, handle in zip(streams, got, handles, strict=True):
+        mine += list(stream)
+        tokens = [token for piece in mine for token in piece.tokens]
+        assert tokens == handle.answers[0].tokens == greedy_answer(handle.prompt, 6)
+        assert "".join(piece.text for piece in mine) == handle.answers[0].text
+        assert all(piece.handle is handle and piece.sample == 0 for piece in mine)
+        assert [piece.tokens for piece in one.stream(handle)] == [tuple(tokens)]  # again, now that all is there
+    nothing_left(one)
+
+
+def test_a_stream_of_another_engines_request_is_refused():
+    first, second = engine(Continuous(Limits(rows=2))), engine(Continuous(Limits(rows=2)))
+    handle = first.submit(numbered(0, 5), SIX)
+    with pytest.raises(UserError, match=r"Handle\(0: 5 prompt tokens; 0 tokens\) is not served by this engine"):
+        next(second.stream(handle))
+    assert len([piece for piece in first.stream(handle)]) == 6
+
+
+def test_samples_are_what_requests_of_their_own_draw():
+    """Under every policy they share a prompt whose last page is not full, so they part with a copy."""
+    params = SamplingParams(1.3, seed=11, max_tokens=7, n=3, ignore_eos=True)
+    alone = []
+    for i in range(3):
+        one = engine(Continuous(Limits(rows=1)))
+        handle = one.submit(numbered(1, 6), params.of_sample(i))
+        run(one)
+        alone.append(handle.answers[0].tokens)
+    assert len(set(map(tuple, alone))) == 3
+    for policy, kit, workers in (
+        (Static(Limits(rows=4)), PLAIN_KIT, 1),
+        (Continuous(Limits(rows=4, ahead=1)), PLAIN_KIT, 1),
+        (Chunked(Limits(rows=4), 4), SLOTS_KIT, 1),
+        (Disaggregated(LINK, Limits(rows=4)), PLAIN_KIT, 2),
+        (Disaggregated(LINK, Limits(rows=4)), SLOTS_KIT, 2),
+    ):
+        books = Books()
+        one = engine(policy, kit, workers=workers, books=books)
+        handle = one.submit(numbered(1, 6), params)
+        run(one)
+        assert [answer.tokens for answer in handle.answers] == alone, policy
+        assert books.forked == 1 and any(plan.copies for plan in books.plans)
+        nothing_left(one)
+
+
+def test_priority_goes_first():
+    one = engine(Continuous(Limits(rows=1)))
+    late, early = one.submit(numbered(0, 5), SIX, priority=2), one.submit(numbered(1, 5), SIX, priority=1)
+    run(one)
+    assert early.token_times[0][-1] < late.token_times[0][0]
+
+
+def test_who_waits_too_long_is_told_so():
+    clock = Clock()
+    one = engine(Continuous(Limits(rows=1)), clock=clock)
+    first = one.submit(numbered(0, 5), SIX)
+    second = one.submit(numbered(1, 5), SamplingParams(max_tokens=6, n=1), timeout=2.0)
+    one.step()
+    clock.now += 3
+    pieces = list(one.run())
+    assert [(piece.tokens, piece.text) for piece in pieces if piece.handle is second] == [((), "")]
+    assert second.answers[0].finish == ("timeout", None) and first.answers[0].tokens == greedy_answer(first.prompt, 6)
+    nothing_left(one)
+
+
+def aborted(policy: Any, turns: int, *, kit: Kit = PLAIN_KIT, workers: int = 1, n: int = 1, **more: Any) -> Engine:
+    """One of four is aborted after so many turns; the others answer as if it had never been there."""
+    one = engine(policy, kit, workers=workers, **more)
+    handles = [one.submit(numbered(i, 11), SamplingParams(max_tokens=6, ignore_eos=True, n=n if i == 1 else 1)) for i in range(4)]
+    for _ in range(turns):
+        one.step()
+        one.wait()
+    had = [list(answer.tokens) for answer in handles[1].answers]
+    done = handles[1].finished
+    one.abort(handles[1])
+    one.abort(handles[1])
+    running = one.status().running
+    run(one)
+    for i, handle in enumerate(handles):
+        if i == 1 and not done:
+            assert [answer.tokens for answer in handle.answers] == had
+            assert any(answer.finish == ("abort", None) for answer in handle.answers)
+        proved(handle)
+    assert [handle.answers[0].tokens for handle in handles if handle is not handles[1]] == [
+        greedy_answer(numbered(i, 11), 6) for i in (0, 2, 3)
+    ]
+    assert running <= 4
+    nothing_left(one)
+    return one
+
+
+@pytest.mark.parametrize("turns", [0, 1, 2, 3, 5, 7, 30])
+@pytest.mark.parametrize(
+    "policy",
+    [Static(Limits(rows=3)), Continuous(Limits(rows=4, ahead=2)), Chunked(Limits(rows=4, ahead=1), 6)],
+    ids=["static", "continuous", "chunked"],
+)
+def test_a_client_may_go_at_any_moment(policy: Any, turns: int):
+    aborted(policy, turns)
+    aborted(policy, turns, n=3)
+
+
+@pytest.mark.parametrize("turns", [1, 2, 3, 4, 6, 9])
+def test_a_client_may_go_while_its_kv_is_on_the_way(turns: int):
+    aborted(Disaggregated(LINK, Limits(rows=4)), turns, workers=3, prefix=True)
+
+
+def test_a_client_may_go_while_its_drafts_are_verified():
+    for turns in (1, 3, 4, 5):
+        aborted(Continuous(Limits(rows=4)), turns, kit=ALL_KIT, drafter=NGram(2), n=2)
+
+
+def test_status_and_idleness_by_hand():
+    one = engine(Continuous(Limits(rows=2)))
+    assert one.idle and one.status()[:6] == (0, 0, 0, 44, 0, 0)
+    for i in range(3):
+        one.submit(numbered(i, 5), SIX)
+    assert not one.idle and one.status()[:4] == (0, 3, 0, 44)
+    one.step()
+    status = one.status()
+    assert (status.running, status.waiting, status.pages, status.steps) == (2, 1, 4, 1)  # 5 tokens are two pages
+    assert (status.prefill, status.drawn, status.preempted, status.cached) == (10, 2, 0, 0)
+    run(one)
+    assert one.idle and one.status()[:5] == (0, 0, 0, 44, 12)
+    assert one.status().drawn == 18 and one.context == 40
+
+
+def test_an_engine_is_replayed_from_its_log(tmp_path: Path):
+    """Law 6: the scheduler, told the same again, decides the same."""
+    for policy, kit, more in (
+        (Chunked(Limits(rows=4, ahead=1), 7), PLAIN_KIT, {"prefix": True, "lent": 12}),
+        (Continuous(Limits(rows=4), 3), ALL_KIT, {"drafter": NGram(2)}),
+        (Disaggregated(LINK, Limits(rows=4)), PLAIN_KIT, {"workers": 3}),
+    ):
+        path = tmp_path / "log.jsonl"
+        with StepLog(path) as log:
+            one = engine(policy, kit, books=log, **more)  # type: ignore[arg-type]
+            handles = [one.submit(numbered(i % 2, 9), SamplingParams(max_tokens=9, seed=i, n=1 + i % 3)) for i in range(7)]
+            for turn in range(12):
+                one.step()
+                if turn == 5:
+                    one.abort(handles[3])
+            run(one)
+        found = rerun(path, Watch())
+        assert found.difference is None and found.plans >= one.status().steps > 10, found
+
+
+class Mix:
+    """Requests of every kind that come and go at random, for as long as it takes."""
+
+    def __init__(self, one: Engine, seed: int, features: bool):
+        self.one, self.draw, self.features = one, np.random.default_rng(seed), features
+        self.handles: list[Handle] = []
+
+    def params(self) -> SamplingParams:
+        draw = self.draw
+        given: dict[str, Any] = {"max_tokens": int(draw.integers(1, 9)), "n": int(draw.choice([1, 1, 2, 3])), "seed": int(draw.integers(9))}
+        given["temperature"] = float(draw.choice([0.0, 1.0]))
+        if self.features and draw.random() < 0.5:
+            given |= {"logprobs": 2, "prompt_logprobs": 1, "frequency_penalty": 0.3, "logit_bias": {3: -1.0}, "min_tokens": 1}
+        return SamplingParams(**given)
+
+    def turn(self) -> None:
+        if self.one.status().waiting < 3:
+            prompt = numbered(int(self.draw.integers(3)), int(self.draw.integers(1, 20)))
+            self.handles.append(self.one.submit(prompt, self.params()))
+        if self.draw.random() < 0.1:
+            self.one.abort(self.handles[int(self.draw.integers(len(self.handles)))])
+        self.one.step()
+        self.one.wait()
+
+
+@pytest.mark.parametrize(
+    ("policy", "kit", "more"),
+    [
+        (Chunked(Limits(rows=4, ahead=1), 9), PLAIN_KIT, {"prefix": True, "lent": 14}),
+        (Continuous(Limits(rows=4), 3), ALL_KIT, {"drafter": NGram(2), "prefix": True, "lent": 14}),
+        (Continuous(Limits(rows=4, ahead=1)), SLOTS_KIT, {}),
+        (Disaggregated(LINK, Limits(rows=4)), PLAIN_KIT, {"workers": 3, "prefix": True}),
+    ],
+    ids=["chunked", "everything", "slots", "disaggregated"],
+)
+def test_two_hundred_steps_of_every_kind_compile_nothing(policy: Any, kit: Kit, more: dict[str, Any]):
+    """Law 3, over copies, hand-offs, preemptions and aborts; and the answers are right, law 1."""
+    prepared(kit)
+    books = Books()
+    mix = Mix(engine(policy, kit, books=books, **more), 3, kit is ALL_KIT)
+    with compile_events() as events:
+        while mix.one.status().steps < 200:
+            mix.turn()
+        run(mix.one)
+    assert not events
+    for handle in mix.handles:
+        proved(handle)
+    assert any(plan.copies for plan in books.plans) and any(handle.answers[0].finish == ("abort", None) for handle in mix.handles)
+    assert books.preempted > 0 or "lent" not in more
+    assert (books.hand_offs > 0) == ("workers" in more)
+    nothing_left(mix.one)
+
+
+def test_a_log_that_can_not_be_written_says_so():
+    class Full(io.StringIO):
+        def write(self, text: str) -> int:
+            raise OSError(28, "No space left on device")
+
+    with pytest.raises(UserError, match="can't be written further: No space left on device"):
+        engine(Continuous(Limits(rows=2)), books=StepLog(Full()))
+
+
+def test_pieces_of_time_are_finite():
+    one = engine(Continuous(Limits(rows=2)))
+    one.submit(numbered(0, 5), SIX)
+    run(one)
+    assert all(math.isfinite(record.host) and math.isfinite(record.measured) for record in one.records)
