@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
+from rich.cells import cell_len
 from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
@@ -120,8 +121,11 @@ def tail(handle: Handle, sample: int, width: int) -> str:
     if answer.finish or not answer.tokens:
         return ""
     name = f"{handle.id + sample} "
-    text = repr(answer.text)[1:-1]  # a model may draw what a terminal would obey
-    return name + text[-max(width - len(name), 1) :]
+    room = max(width - len(name), 1)
+    text = repr(answer.text)[1:-1][-room:]  # a model may draw what a terminal would obey
+    while cell_len(text) > room:  # some characters are two cells wide
+        text = text[1:]
+    return name + text
 
 
 def status_line(status: Status, rate: float) -> Text:

@@ -14,10 +14,10 @@ from costmodel.measure import Ceilings, ceilings
 from jaxserve.engine import Engine
 from jaxserve.features import PLAIN, Features
 from jaxserve.ladder import Ladder
+from jaxserve.ladder_choice import fitted, make_ladder, read_ladder
 from jaxserve.memory import weight_bytes
 from jaxserve.model import Model, choose_dtype, load_model
 from jaxserve.predict import Analytical
-from jaxserve.ladder_choice import fitted, make_ladder, read_ladder
 from jaxserve.room import Room, make_room
 from jaxserve.scheduling.policy import Policy
 from jaxserve.scheduling.watch import Watch

@@ -28,8 +28,8 @@ class Planning:
         self.waits = len(self.desk.before.flying) > limits.ahead
         # Rows that can't simply draw a token: those whose prompt isn't at its end, or that are short of memory.
         cached = self.desk.cached
-        odd = (row for row in self.desk.rows.values() if not row.goal <= cached[row.id] < row.room)
-        self._odd = [] if self.waits else list(odd)  # nothing can be planned then, and asking is cheap
+        rows = () if self.waits else self.desk.rows.values()  # where nothing can be planned, asking is cheap
+        self._odd = [row for row in rows if not row.goal <= cached[row.id] < row.room]
         self.steps = 1
         self.ids: list[int] = []
         self.starts: list[int] = []

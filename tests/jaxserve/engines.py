@@ -79,10 +79,7 @@ class Kit:
     ladder: Ladder
     features: Features = PLAIN
     kind: Any = "paged"
-
-    @property
-    def units(self) -> int:
-        return UNITS if self.kind == "paged" else 6
+    units: int = UNITS
 
     def pool(self, *, prefix: bool = False, lent: int | None = None) -> Pool:
         whole = Pool(self.units, self.ladder.page, kind=self.kind, prefix=prefix)
@@ -92,7 +89,7 @@ class Kit:
 ALL_FEATURES = Features(history=CONTEXT + 8, biases=16, logprobs=2, prompt_logprobs=2)
 PLAIN_KIT = Kit(served.LADDER)
 ALL_KIT = Kit(Ladder((4,), (WIDTH,), (2, 8), PAGE, mixed=(4,), drafts=2, steps=3), ALL_FEATURES)
-SLOTS_KIT = Kit(Ladder((4,), (1,), (2, 8), CONTEXT), kind="contiguous")
+SLOTS_KIT = Kit(Ladder((4,), (1,), (2, 8), CONTEXT), kind="contiguous", units=6)
 QUICK = (PLAIN_KIT, ALL_KIT, SLOTS_KIT)
 
 

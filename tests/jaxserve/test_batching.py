@@ -78,7 +78,7 @@ def test_page_order_and_garbage_change_nothing_at_all(dtype: str, options: dict[
     for change in ({}, options):
         driver = Driver(*model("gemma3"), context=20, sequences=64, dtype=dtype, **change)  # type: ignore[arg-type]
         a, b, *_ = started(driver)
-        seen.append(driver.decode([a, None, b, None], STEPS))
+        seen.append(driver.decode([a, None, b, *[None] * 4], STEPS))
     for a, b in zip(*seen, strict=True):
         np.testing.assert_array_equal(np.array(a), np.array(b))
     assert np.isfinite(np.array(seen[0][0])).all()

@@ -44,6 +44,7 @@ def test_an_answer_that_grows_is_one_line():
     """Its end, that is; and a terminal obeys nothing of what a model has drawn."""
     assert tail(handle(7, "a\n\x1b[2Jb"), 0, 80) == r"7 a\n\x1b[2Jb"
     assert tail(handle(7, "0123456789"), 0, 6) == "7 6789"
+    assert tail(handle(7, "山川田"), 0, 7) == "7 川田"  # each is two cells wide
     assert tail(handle(7, "x", "other"), 1, 80) == "8 other"
     assert tail(handle(7, ""), 0, 80) == ""
     ended = handle(7, "abc")

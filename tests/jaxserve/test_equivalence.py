@@ -45,7 +45,6 @@ from tests.jaxserve.engines import (
     nothing_left,
     numbered,
     proved,
-    run,
     seated_right,
 )
 
@@ -57,7 +56,7 @@ KNOWN: dict[Any, Any] = {}  # what each request drew, in whatever run came first
 MANY_KIT = Kit(Ladder((3, 8), (WIDTH,), (3, 4), PAGE, prefills=(1,), mixed=(3,), drafts=3, steps=4), ALL_FEATURES)
 ODD_KIT = Kit(Ladder((5,), (5, 14), (1, 5), 3, mixed=(5,)))
 LONG_KIT = Kit(Ladder((6,), (WIDTH,), (2, CONTEXT), PAGE, drafts=4))
-SLOTS_ALL_KIT = Kit(Ladder((2, 6), (1,), (2, 6), CONTEXT, mixed=(6,), drafts=2, steps=2), ALL_FEATURES, "contiguous")
+SLOTS_ALL_KIT = Kit(Ladder((2, 6), (1,), (2, 6), CONTEXT, mixed=(6,), drafts=2, steps=2), ALL_FEATURES, "contiguous", 6)
 BROAD = (*QUICK, MANY_KIT, ODD_KIT, LONG_KIT, SLOTS_ALL_KIT)
 
 
@@ -327,7 +326,9 @@ def test_several_steps_in_one_program_change_nothing(ahead: int):
     load = [
         Ask(
             tuple(numbered(i, 6)),
-            SamplingParams(0.5 * i, seed=i, max_tokens=12, repetition_penalty=1.3, presence_penalty=0.5, logprobs=1, min_tokens=2),
+            SamplingParams(
+                0.5 * i, seed=i, max_tokens=12, repetition_penalty=1.3, presence_penalty=0.5, logprobs=1, min_tokens=2
+            ),
         )
         for i in range(4)
     ]

@@ -35,7 +35,11 @@ def test_an_answer_may_fill_the_context(size: int):
 BAD: list[tuple[Any, SamplingParams, str]] = [
     ([], SamplingParams(), "the prompt is empty; give it at least one token"),
     ("", SamplingParams(), "the prompt is empty"),
-    (numbered(0, CONTEXT + 1), SamplingParams(), f"a prompt of {CONTEXT + 1} tokens with up to 1 to follow .* limit is {CONTEXT}"),
+    (
+        numbered(0, CONTEXT + 1),
+        SamplingParams(),
+        f"a prompt of {CONTEXT + 1} tokens with up to 1 to follow .* limit is {CONTEXT}",
+    ),
     ([5, 96], SamplingParams(), "the prompt has token 96; ids lie in 0 to 95"),
     ([-1], SamplingParams(), "the prompt has token -1"),
     ([1.5], SamplingParams(), r"the prompt is '\[1.5\]'; give a text, or token ids as whole numbers"),

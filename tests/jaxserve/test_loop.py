@@ -53,7 +53,7 @@ def watched(one: Engine) -> list[tuple[str, int]]:
         wrap(executor, "dispatch", lambda flight: happened.append(("dispatch", flight.plan.step)))
         wrap(executor, "fetch", lambda flight, score: happened.append(("fetch", flight.plan.step)))
     wrap(one._clients, "unpack", lambda flight, *rest: happened.append(("unpack", flight.plan.step)))
-    wrap(one._packer if hasattr(one, "_packer") else one._loop._packer, "pack", lambda plan, *rest: happened.append(("pack", plan.step)))
+    wrap(one._loop._packer, "pack", lambda plan, *rest: happened.append(("pack", plan.step)))
     return happened
 
 
@@ -68,7 +68,10 @@ def test_a_step_planned_ahead_is_handed_over_before_the_last_one_is_unpacked():
     run(one)
     assert [handle.answers[0].tokens for handle in handles] == [greedy_answer(numbered(i, 5), 6) for i in range(2)]
     for n in range(4):
-        assert order(happened, ("dispatch", n), ("pack", n + 1), ("fetch", n), ("dispatch", n + 1), ("unpack", n)), (n, happened)
+        assert order(happened, ("dispatch", n), ("pack", n + 1), ("fetch", n), ("dispatch", n + 1), ("unpack", n)), (
+            n,
+            happened,
+        )
 
 
 def test_without_planning_ahead_each_step_knows_all_before_it():

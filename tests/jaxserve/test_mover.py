@@ -71,7 +71,9 @@ def test_within_a_pool_as_if_all_were_read_first(pairs: list[tuple[int, int]]):
     same(mover().copy(kv, pairs), naive(before, before, pairs))
 
 
-@given(st.lists(st.tuples(st.integers(0, UNITS - 1), st.integers(0, UNITS - 1)), max_size=UNITS, unique_by=lambda pair: pair[1]))
+@given(
+    st.lists(st.tuples(st.integers(0, UNITS - 1), st.integers(0, UNITS - 1)), max_size=UNITS, unique_by=lambda pair: pair[1])
+)
 @settings(max_examples=50, deadline=None)
 def test_between_pools(pairs: list[tuple[int, int]]):
     source, target = pool(1), pool(2)

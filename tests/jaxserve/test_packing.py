@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -24,7 +25,7 @@ from jaxserve.sampling_params import SamplingParams
 from jaxserve.scheduling.plan import Plan
 from jaxserve.seats import Seats
 
-CONTEXT, PAGE, WIDTH, UNITS = 40, 4, 10, 44
+CONTEXT, PAGE, WIDTH, UNITS = 40, 4, 10, 100
 STOPS = frozenset({1, 6})
 ALL = Features(history=CONTEXT + 3, biases=12, logprobs=1, prompt_logprobs=1)
 
@@ -80,13 +81,14 @@ def cases(draw: st.DrawFn) -> Case:
     count = draw(st.integers(1, 9))
     steps = draw(st.sampled_from([1, 1, ladder.steps]))
     tokens = st.integers(0, 95)
-    rows, pages = [], list(draw(st.permutations(range(UNITS))))
+    rows, pages = [], np.random.default_rng(draw(st.integers(0, 9))).permutation(UNITS).tolist()
     for _ in range(count):
         prompt = draw(st.lists(tokens, min_size=1, max_size=20))
         answer = draw(st.lists(tokens, max_size=8))
         kind = "decode" if steps > 1 else draw(st.sampled_from(["decode", "prefill", "prefill", "verify"]))
         kind = "decode" if kind == "verify" and not ladder.drafts else kind
-        known, drafts = len(prompt) + len(answer), ()
+        known = len(prompt) + len(answer)
+        drafts: tuple[int, ...] = ()
         if kind == "prefill":
             start = draw(st.integers(0, known - 1))
             number = draw(st.integers(1, known - start))
@@ -95,7 +97,7 @@ def cases(draw: st.DrawFn) -> Case:
             drafts = tuple(draw(st.lists(tokens, min_size=1, max_size=ladder.drafts))) if kind == "verify" else ()
             start, number = known - 1, 1 + len(drafts)
             draws = steps if steps > 1 else number
-        table = [pages.pop() for _ in range(-(-(start + number + steps - 1) // PAGE))] if len(pages) > WIDTH else [0] * WIDTH
+        table = [pages.pop() for _ in range(-(-(start + number + steps - 1) // PAGE))]
         params = SamplingParams(
             temperature=draw(st.sampled_from([0.0, 0.5])),
             top_k=draw(st.sampled_from([0, 3])),
@@ -127,7 +129,7 @@ def packed(case: Case) -> tuple[list[Call], Seats]:
     for id, row in zip(plan.ids, case.rows, strict=True):
         if row.params.biases or row.params.min_tokens:
             special[id] = Special(row.params, len(row.prompt), STOPS, row.scores)
-    drafts = {id: row.drafts + (77,) for id, row in zip(plan.ids, case.rows, strict=True) if row.drafts}  # one more than is run
+    drafts = {id: (*row.drafts, 77) for id, row in zip(plan.ids, case.rows, strict=True) if row.drafts}  # one more than is run
     calls = Packer(case.ladder, seats, case.features, UNITS).pack(plan, drafts, special.get)
     for id, row in zip(plan.ids, case.rows, strict=True):
         seats.tell(id, len(row.known) - 1, row.known[-1:])
@@ -137,7 +139,7 @@ def packed(case: Case) -> tuple[list[Call], Seats]:
 
 
 @given(cases())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_every_token_runs_once_at_its_place(case: Case):
     calls, _ = packed(case)
     ran: dict[tuple[int, int], int] = {}
@@ -176,7 +178,7 @@ def test_every_token_runs_once_at_its_place(case: Case):
 
 
 @given(cases())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_arguments_are_those_that_were_compiled_and_each_rows_own(case: Case):
     """The same tree, shapes and types as `blank` compiled; and in each line what a row by itself asks for."""
     calls, _ = packed(case)
@@ -187,7 +189,9 @@ def test_arguments_are_those_that_were_compiled_and_each_rows_own(case: Case):
             for line, index in enumerate(part.rows.tolist()):
                 row = case.rows[index]
                 for name in ("temperature", "top_k", "top_p", "min_p", "seed"):
-                    assert getattr(work.sampling, name)[line] == np.asarray(getattr(row.params, name), np.float32 if "_p" in name else None)
+                    assert getattr(work.sampling, name)[line] == np.asarray(
+                        getattr(row.params, name), np.float32 if "_p" in name else None
+                    )
                 features(work, empty, line, part, row)
         if call.bucket.steps > 1:
             assert call.bucket.steps == case.ladder.steps and call.work[0].repeat is not None
@@ -198,9 +202,7 @@ def test_arguments_are_those_that_were_compiled_and_each_rows_own(case: Case):
 
 
 def shapes(work: Any, empty: Any) -> None:
-    import jax
-
-    assert jax.tree.structure(work) == jax.tree.structure(empty)
+    assert jax.tree.structure(work) == jax.tree.structure(empty)  # type: ignore[operator]
     for found, wanted in zip(jax.tree.leaves(work), jax.tree.leaves(empty), strict=True):
         assert (found.shape, found.dtype) == (wanted.shape, wanted.dtype)
 
@@ -226,7 +228,16 @@ def features(work: Any, empty: Any, line: int, part: Any, row: Row) -> None:
 def plan(*rows: tuple[int, int, int], steps: int = 1) -> Case:
     """Rows of (start, count, draws)."""
     made = [
-        Row(list(range(s + c)), [], s, c, d, list(range(10 * i, 10 * i + 10)), SamplingParams(), tuple(range(c - 1)) if d > 1 else ())
+        Row(
+            list(range(s + c)),
+            [],
+            s,
+            c,
+            d,
+            list(range(10 * i, 10 * i + 10)),
+            SamplingParams(),
+            tuple(range(c - 1)) if d > 1 else (),
+        )
         for i, (s, c, d) in enumerate(rows)
     ]
     for row in made:

@@ -60,7 +60,12 @@ def test_two_engines_at_once_share_programs_and_nothing_else():
     ids=["model", "pool", "ladder", "features"],
 )
 def test_what_was_prepared_for_something_else_is_refused(parts: dict[str, Any], message: str):
-    given = {"model": model(), "pool": PLAIN_KIT.pool(), "ladder": PLAIN_KIT.ladder, "features": PLAIN_KIT.features} | parts
+    given: dict[str, Any] = {
+        "model": model(),
+        "pool": PLAIN_KIT.pool(),
+        "ladder": PLAIN_KIT.ladder,
+        "features": PLAIN_KIT.features,
+    } | parts
     if given["model"] == "other":
         given["model"] = dataclasses.replace(model())
     policy = Continuous(Limits(rows=2))
@@ -82,7 +87,11 @@ def test_an_engine_of_its_own_passes_on_what_it_compiled():
     names: list[str] = []
     ladder = Ladder((1,), (10,), (1, 8), 4)
     first = Engine(
-        model(), Continuous(Limits(rows=1)), PLAIN_KIT.pool(), ladder, compiled=lambda program: names.append(program.bucket.name)
+        model(),
+        Continuous(Limits(rows=1)),
+        PLAIN_KIT.pool(),
+        ladder,
+        compiled=lambda program: names.append(program.bucket.name),
     )
     assert sorted(names) == ["decode 1", "prefill 1x8"] and len(first.programs) == 2
     second = Engine(model(), Chunked(Limits(rows=1), 8), PLAIN_KIT.pool(prefix=True), ladder, prepared=first.prepared)

@@ -15,18 +15,16 @@ from models.tokenizer import byte_tokenizer
 
 
 def test_a_rate_is_that_of_the_last_seconds():
-    """10 tokens in the first second; then 4 a second, of which the last 5 s count."""
-    now = [0.0]
+    """10 tokens in the first second, then 4 a second, and 6 a second for the last five, which alone count in the end."""
+    now, seen = [0.0], {}
     rate = Rate(lambda: now[0])
     assert rate.per_second == 0
     for second in range(1, 21):
         now[0] = float(second)
-        rate.add(10 if second == 1 else 4)
-        if second == 1:
-            assert rate.per_second == 10
-        if second == 3:
-            assert rate.per_second == 18 / 3
-    assert rate.per_second == 4 and rate.tokens == 10 + 19 * 4
+        rate.add(10 if second == 1 else 4 if second <= 15 else 6)
+        seen[second] = rate.per_second
+    assert (seen[1], seen[3], seen[15], seen[20]) == (10, 18 / 3, 4, 6)
+    assert rate.tokens == 10 + 14 * 4 + 5 * 6
 
 
 def test_a_long_step_still_has_a_rate():

@@ -16,10 +16,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from costmodel.xla import XlaTotals
 from jaxserve.features import PLAIN, Features
 from jaxserve.ladder import Bucket
 from jaxserve.penalties import Penalties
-from jaxserve.programs import blank, compile_programs
+from jaxserve.programs import Program, blank, compile_programs
 from jaxserve.repeat import RepeatedStep, repeated_trips
 from jaxserve.sampling_params import SamplingParams
 from jaxserve.step import STOPS, Output, Repeat, Step, Work
@@ -223,6 +224,9 @@ def test_trips_by_hand():
     # the long row ends after two steps
     assert trips([3, 100], [4, 2])[full] == pytest.approx((2 + 2 + 1 + 1) / 4)
     assert trips([3], [0]) == {"repeat": 0, full: 0, local: 0}
+    # a program is told what its rows hold at the end; the short row, whose window begins in the first block, ends after one step
+    program = Program(Bucket(((4, 1),), 8, steps=8), 1.0, XlaTotals(), 1, kv, step, None, [])  # type: ignore[arg-type]
+    assert program.trips([[(71, 3), (20, 1)]]) == {"repeat": 3, full: 2, local: pytest.approx((2 + 1 + 1) / 3)}
 
 
 @pytest.mark.slow

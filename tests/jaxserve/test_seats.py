@@ -24,32 +24,32 @@ OPS = st.lists(
 
 
 @given(OPS)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_any_coming_and_going(ops: list[tuple[str, int, int, list[int]]]):
     """Lines grow by doubling, and are used again by others; nobody ever sees another's."""
     seats = Seats(CONTEXT, WIDTH, UNITS)
     tokens: dict[int, dict[int, int]] = {}
     tables: dict[int, list[int]] = {}
-    for what, id, at, given in ops:
+    for what, id, at, values in ops:
         if what == "take" and id not in tokens:
-            seats.take(id, given, SamplingParams(0.5, top_k=2**40, seed=id), [at, at + 1])
-            seats.show(id, given, 0)
-            tokens[id], tables[id] = dict(enumerate(given)), list(given)
+            seats.take(id, values, SamplingParams(0.5, top_k=2**40, seed=id), [at, at + 1])
+            seats.show(id, values, 0)
+            tokens[id], tables[id] = dict(enumerate(values)), list(values)
         elif what == "leave":
             seats.leave(id)
             tokens.pop(id, None)
             tables.pop(id, None)
         elif what == "show" and id in tokens:
             first = min(at, len(tables[id]))
-            table = tables[id][:first] + given[: WIDTH - first]
+            table = tables[id][:first] + values[: WIDTH - first]
             seats.show(id, table, first)
             tables[id] = table
         elif what == "tell":
-            seats.tell(id, at, given)
-            tokens.get(id, {}).update(enumerate(given, at))
+            seats.tell(id, at, values)
+            tokens.get(id, {}).update(enumerate(values, at))
         elif what == "learn" and id in tokens:
-            seats.learn(np.array([id]), seats.of([id]), np.array([at]), np.array([given], np.int32))
-            tokens[id].update(enumerate(given, at))
+            seats.learn(np.array([id]), seats.of([id]), np.array([at]), np.array([values], np.int32))
+            tokens[id].update(enumerate(values, at))
         assert len(seats) == len(tokens)
     lines = seats.of(tokens)
     assert len(set(lines.tolist())) == len(tokens)

@@ -85,24 +85,20 @@ def test_a_few_pages_bound_the_context():
     assert tiny(context=64, pages=3).context == 48
 
 
-@pytest.mark.parametrize(("workers", "policy"), [(1, "continuous"), (2, "disaggregated")])
-def test_memory_bounds_the_pool(workers: int, policy: str, monkeypatch: pytest.MonkeyPatch):
-    """Half of what weights and workspace leave, of all workers."""
-    rest = tiny(context=64, rows=1, pages=1, policy=policy).room.needed - workers * 16 * TOKEN
-    monkeypatch.setattr(room, "available_bytes", lambda: rest + 2 * workers * 10 * 16 * TOKEN + 100)
-    found = tiny(context=64, rows=1, policy=policy).room
-    assert found.pool.units == 4
-    # A longer sequence would need 11 pages, and there is room for 10.
+@pytest.mark.parametrize(("policy", "workers", "of"), [("continuous", 1, ""), ("disaggregated", 2, " on each of 2 workers")])
+def test_memory_bounds_the_pool(policy: str, workers: int, of: str, monkeypatch: pytest.MonkeyPatch):
+    """Half of what weights and workspace leave, of all workers; a sequence needs 4 pages."""
+    given = {"context": 64, "rows": 8, "policy": policy}
+    page = workers * 16 * TOKEN
+    rest = tiny(pages=1, **given).room.needed - page
+    monkeypatch.setattr(room, "available_bytes", lambda: rest + 2 * 10 * page + 100)
+    found = tiny(**given).room
+    assert found.pool.units == 10 and found.needed == rest + 10 * page
+    assert found.reason == f"10 pages of 16 tokens{of}, 50% of the free memory: 2.5 sequences of 64 tokens, not 8"
+    monkeypatch.setattr(room, "available_bytes", lambda: rest + 2 * 3 * page + 100)
     with pytest.raises(UserError, match=r"this engine needs about 0\.0 GB .* are available; lower context or rows, or take"):
-        tiny(context=16 * 11, rows=1, policy=policy)
-
-
-def test_memory_for_some_of_the_rows(monkeypatch: pytest.MonkeyPatch):
-    rest = tiny(context=64, rows=8, pages=1).room.needed - 16 * TOKEN
-    monkeypatch.setattr(room, "available_bytes", lambda: rest + 2 * 10 * 16 * TOKEN + 100)
-    found = tiny(context=64, rows=8).room
-    assert found.pool.units == 10
-    assert found.reason == "10 pages of 16 tokens, 50% of the free memory: 2.5 sequences of 64 tokens, not 8"
+        tiny(**given)
+    assert tiny(pages=3, **given).context == 48  # as asked, all of the rest may be taken
 
 
 def test_more_memory_than_there_is():
