@@ -13,7 +13,6 @@ import jax
 import numpy as np
 
 from jaxserve.generation import Generation, make_rows
-from jaxserve.job import encode
 from jaxserve.ladder import Bucket, Ladder, powers
 from jaxserve.model import Model, load_model
 from jaxserve.programs import blank, compile_programs
@@ -87,7 +86,7 @@ def compare_with_f32(name: str, rows: int, tokens: int, dtype: str) -> Agreement
         raise UserError("JAX was told to leave the CPU out; unset JAX_PLATFORMS, or add cpu to it") from None
     checkpoint = open_checkpoint(name)
     tokenizer = checkpoint.tokenizer()
-    prompts = [encode(tokenizer, text) for text in builtin_prompts()[:rows]]
+    prompts = [tokenizer.encode_prompt(text) for text in builtin_prompts()[:rows]]
     context = max(map(len, prompts)) + tokens
     reference, candidate = (
         load_model(name, dtype=of, context=context, checkpoint=checkpoint, device=where)

@@ -143,6 +143,11 @@ class Engine:
         """Nothing waits, runs, or is to be reported."""
         return self._loop.idle
 
+    @property
+    def live(self) -> list[Handle]:
+        """Requests that have not ended, in the order in which they came."""
+        return self._clients.handles
+
     def wait(self) -> None:
         """Sleep until the policy wants to be asked again; returns at once where a step is under way or can be tried."""
         self._loop.wait()

@@ -28,19 +28,17 @@ class Intake:
         self._pieces = Pieces(model.tokenizer)
 
     def encode(self, prompt: Sequence[int] | str) -> list[int]:
-        """Token ids as they are; a text as a turn of a chat where the model has a template, else as the beginning of its answer.
+        """Token ids as they are; a text as `Tokenizer.encode_prompt` says.
 
         Raises:
           UserError: it is neither.
         """
-        if not isinstance(prompt, str):
-            try:
-                return list(map(operator.index, prompt))
-            except TypeError:
-                raise UserError(f"the prompt is {str(prompt)[:40]!r}; give a text, or token ids as whole numbers") from None
-        if self._tokenizer.chat_template:
-            return self._tokenizer.encode_chat([{"role": "user", "content": prompt}])
-        return self._tokenizer.encode(prompt)
+        if isinstance(prompt, str):
+            return self._tokenizer.encode_prompt(prompt)
+        try:
+            return list(map(operator.index, prompt))
+        except TypeError:
+            raise UserError(f"the prompt is {str(prompt)[:40]!r}; give a text, or token ids as whole numbers") from None
 
     def limit(self, prompt: Sequence[int], params: SamplingParams) -> int:
         """Tokens that an answer may have.

@@ -75,7 +75,7 @@ def accept(settings: Settings) -> tuple[Job, int]:
     if settings.context is not None and settings.context > limit:
         raise UserError(f"--context is {settings.context}; {settings.model} takes 1 to {limit} tokens")
     tokenizer = checkpoint.tokenizer()
-    given = [encode(tokenizer, text) for text in texts[: settings.rows]]
+    given = [tokenizer.encode_prompt(text) for text in texts[: settings.rows]]
     longest = max(map(len, given)) + settings.max_new_tokens - 1
     if settings.context is None and longest > limit:
         raise UserError(
@@ -87,11 +87,6 @@ def accept(settings: Settings) -> tuple[Job, int]:
     pages = sum(len(row.pages) for row in job.rows(settings.rows))
     check(checkpoint)
     return job, pages
-
-
-def encode(tokenizer: Tokenizer, text: str) -> list[int]:
-    """A prompt as a chat turn where the model has a template, else as plain text."""
-    return tokenizer.encode_chat([{"role": "user", "content": text}]) if tokenizer.chat_template else tokenizer.encode(text)
 
 
 def make_ladder(prompts: Sequence[list[int]], batches: Sequence[int], context: int, page: int) -> Ladder:

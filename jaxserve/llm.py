@@ -128,7 +128,7 @@ class LLM:
         return self._build(wanted, bar)
 
     def _build(self, features: Features, bar: Bar) -> Engine:
-        if self._engine is not None and self._engine.snapshot()["requests"]:
+        if self._engine is not None and self._engine.live:
             raise UserError(
                 f"these requests need programs with {features}, and the engine still serves others; wait until they have ended"
             )

@@ -11,7 +11,6 @@ from typing import Self
 from jaxserve.completion import Completion
 from jaxserve.display import Display
 from jaxserve.engine import Engine
-from jaxserve.job import encode
 from jaxserve.needs import needed
 from jaxserve.offline import Ask, Offline
 from jaxserve.results import Results
@@ -106,7 +105,7 @@ def accept(settings: ServeSettings, params: SamplingParams, texts: Sequence[str]
     """
     checkpoint = open_checkpoint(settings.model)
     tokenizer, limit = checkpoint.tokenizer(), checkpoint.config.max_positions
-    prompts = [encode(tokenizer, text) for text in texts]
+    prompts = [tokenizer.encode_prompt(text) for text in texts]
     following = params.max_tokens or 1
     longest = max(map(len, prompts)) + following - 1
     if settings.ladder is None:

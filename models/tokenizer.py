@@ -47,6 +47,10 @@ class Tokenizer:
         """Token ids of a plain text, with the beginning-of-text token where the model wants one."""
         return self.backend.encode(text).ids
 
+    def encode_prompt(self, text: str) -> list[int]:
+        """Token ids of a text to be answered: a turn of a chat where the model has a template, else a text to go on with."""
+        return self.encode_chat([{"role": "user", "content": text}]) if self.chat_template else self.encode(text)
+
     def decode(self, ids: Sequence[int]) -> str:
         """The text of some tokens, without special ones. Bytes that are not (yet) whole characters become U+FFFD."""
         return self.backend.decode(list(ids))

@@ -40,7 +40,7 @@ class Acceptance:
     Attributes:
       steps: rows x steps.
       offered: drafts.
-      tried: drafts of which all before them in their step were accepted: the model had a say in those alone.
+      tried: drafts of which all before them in their step were accepted, up to the row's end: the model had a say in those alone.
       accepted: drafts that were accepted.
       tokens: what the rows gained, without what was drawn past their end.
     """
@@ -61,12 +61,10 @@ class Acceptance:
         """
         if not drafts:
             return self
+        cut = kept is not None and kept < gained  # what would have come after the end was no draft for this answer
+        tried, accepted, tokens = (kept, kept, kept) if cut and kept is not None else (min(gained, drafts), gained - 1, gained)
         return Acceptance(
-            self.steps + 1,
-            self.offered + drafts,
-            self.tried + min(gained, drafts),
-            self.accepted + gained - 1,
-            self.tokens + (gained if kept is None else kept),
+            self.steps + 1, self.offered + drafts, self.tried + tried, self.accepted + accepted, self.tokens + tokens
         )
 
     @property

@@ -15,6 +15,7 @@ from costmodel.ledger import ledger
 from costmodel.program import StepProgram
 from models.errors import UserError
 from models.presets import PRESETS
+from tests.compiling import UNOPTIMISED
 
 
 def made_up(**changes: Any) -> CompiledCost:
@@ -25,7 +26,7 @@ def made_up(**changes: Any) -> CompiledCost:
 def compiled(layers: int, attention: str = "blockwise") -> CompiledCost:
     config = dataclasses.replace(PRESETS["tiny"], layers=layers, windows=(None,) * layers)
     program = StepProgram.on("cpu", config, ((4, 1),), 64, attention=attention)
-    made = jax.jit(program, donate_argnums=program.donate).lower(*program.abstract_args()).compile()
+    made = jax.jit(program, donate_argnums=program.donate).lower(*program.abstract_args()).compile(UNOPTIMISED)
     return CompiledCost.of(ledger(made, program.trips(64) or None))
 
 

@@ -20,6 +20,7 @@ from costmodel.reconcile import LOOPS, name_of, reconcile
 from costmodel.terms import StepCost, Term
 from models.errors import UserError
 from models.presets import PRESETS
+from tests.compiling import UNOPTIMISED
 
 
 def term(component: str, kind: str, amount: float, flops: float = 0.0) -> Term:
@@ -116,7 +117,7 @@ def test_the_residuals_of_a_real_step_sum_to_the_difference(attention: str):
     """In bytes and in FLOPs, and what no scope accounts for is under 1 % of the reported bytes (the law that books balance)."""
     config = PRESETS["tiny"]
     program = StepProgram.on("cpu", config, ((8, 1),), 128, attention=attention)
-    made = jax.jit(program, donate_argnums=program.donate).lower(*program.abstract_args()).compile()
+    made = jax.jit(program, donate_argnums=program.donate).lower(*program.abstract_args()).compile(UNOPTIMISED)
     cost = step_cost(config, batch=8, context=128, dtype="float32")
     compiled = CompiledCost.of(ledger(made, program.trips(128) or None))
     found = reconcile(cost, compiled)

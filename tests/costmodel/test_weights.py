@@ -12,7 +12,9 @@ from models.presets import PRESETS
 from models.transformer import abstract
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if config.layers > 50 else ()) for name, config in PRESETS.items()]
+)
 def test_every_parameter_is_in_a_component_once(name):
     """All layers are described here, where `module_weights` describes one."""
     leaves = jax.tree.leaves(nnx.state(abstract(PRESETS[name])))

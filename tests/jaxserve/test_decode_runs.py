@@ -151,6 +151,7 @@ def test_prompts_of_one_token(decode: Any):
     assert {r.program: r.steps for r in run.reports} == {"prefill 1x2": 1, "decode 1": 2}
 
 
+@pytest.mark.slow
 def test_one_token_needs_no_decode_step(decode: Any):
     outcome = decode(PROMPTS, batches=(1,), max_new_tokens=1)
     assert len(outputs(outcome)[0]) == 1 and outcome.runs[0].decode_tokens_per_second == 0

@@ -7,17 +7,34 @@ they can, and share them: compiling is what costs here.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
 from jaxserve.sampling_params import SamplingParams
+from jaxserve.step import Step
 from models.kv_cache import ContiguousKV, PagedKV
 from tests import oracle
+from tests.compiling import UNOPTIMISED
 from tests.jaxserve import tiny
 from tests.jaxserve.driver import Driver, Rows
 from tests.jaxserve.tiny import KINDS, TOLERANCE, model, prompt
+
+
+class QuickDriver(Driver):
+    """Its programs are compiled without LLVM's optimisation, for tests that hold logits against the oracle with a tolerance."""
+
+    def __init__(self, *model: Any, **options: Any):
+        super().__init__(*model, **options)
+        self._step = _quick(self.pure)
+
+
+@functools.cache
+def _quick(step: Step) -> Any:
+    return jax.jit(step, donate_argnums=1, compiler_options=UNOPTIMISED)
 
 
 def close(found: Any, expected: Any) -> bool:
@@ -37,7 +54,7 @@ def check_decode(kind: str, tokens: list[int], steps: list[np.ndarray]) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_prefill_in_chunks_and_decode_equal_the_oracle(kind: str, chunk: int, kv: Any):
     """19 tokens pass the window (6) and end within a page; the 7 decode steps cross one more page edge."""
-    driver = Driver(*model(kind), kind=kv)
+    driver = QuickDriver(*model(kind), kind=kv)
     s = driver.sequence(prompt(0, 19))
     ends = [min(end, 19) - 1 for end in range(chunk, 19 + chunk, chunk)]
     query = 1 if chunk == 1 else 19  # a chunk of 3 as well: the rest of the segment is padding
@@ -62,7 +79,7 @@ def test_prefill_in_chunks_and_decode_equal_the_oracle(kind: str, chunk: int, kv
 )
 def test_page_sizes_and_caches(page: int, options: dict[str, Any]):
     """Prompts that end exactly at, one before and one after a page edge (16), prefilled together; the decode crosses it."""
-    driver = Driver(*model("gemma3"), sequences=3, page=page, **options)
+    driver = QuickDriver(*model("gemma3"), sequences=3, page=page, **options)
     rows = [driver.sequence(prompt(1, size)) for size in (15, 16, 17)]
     (first,) = driver.step(Rows(rows, 17, [15, 16, 17]))
     for s, (_, token) in zip(rows, first, strict=True):
@@ -75,7 +92,7 @@ def test_page_sizes_and_caches(page: int, options: dict[str, Any]):
 @pytest.mark.parametrize("kind", KINDS)
 def test_mixed_segments_equal_the_oracle(kind: str):
     """One step: three decode rows of different lengths (one is padding) and two chunks of different sequences, one half empty."""
-    driver = Driver(*model(kind), sequences=4)
+    driver = QuickDriver(*model(kind), sequences=4)
     a, b = driver.sequence(prompt(2, 9)), driver.sequence(prompt(3, 14))
     c, d = driver.sequence(prompt(4, 11)), driver.sequence(prompt(5, 6))
     driver.step(Rows([a, b, c], 13, [8, 13, 5]))
@@ -94,10 +111,10 @@ def test_mixed_segments_equal_the_oracle(kind: str):
 def test_verify_step_equals_single_steps(sampling: SamplingParams):
     """k + 1 tokens at once, of rows that hold fewer live tokens too, give the logits and tokens of k + 1 steps."""
     tokens = prompt(6, 14)
-    single = Driver(*model("gemma3"))
+    single = QuickDriver(*model("gemma3"))
     s = single.sequence(tokens, sampling)
     singles = single.prefill(s, 1)
-    verify = Driver(*model("gemma3"), sequences=2, every_token=True)
+    verify = QuickDriver(*model("gemma3"), sequences=2, every_token=True)
     long, short = verify.sequence(tokens, sampling), verify.sequence(tokens, sampling)
     for _ in range(2):  # 4 tokens, then 5 more of the one
         verify.step(Rows([long, None, short], 5, [4 if long.cached == 0 else 5, 0, 4 - short.cached]))
@@ -112,7 +129,7 @@ def test_verify_step_equals_single_steps(sampling: SamplingParams):
 
 def test_two_prompts_shorter_and_longer_than_a_page():
     """3 and 5 tokens, page size 4, prefilled together as one padded segment and decoded together."""
-    driver = Driver(*model("llama"), sequences=4, page=4)
+    driver = QuickDriver(*model("llama"), sequences=4, page=4)
     rows = [driver.sequence(prompt(7, 3)), driver.sequence(prompt(8, 5))]
     (results,) = driver.step(Rows([*rows, None], 13, [3, 5, 0]))
     for s, (_, token) in zip(rows, results, strict=False):

@@ -109,9 +109,11 @@ def test_the_tally_by_hand():
     assert tally.rate == 6 / 8 and tally.tokens_per_step == 3
 
 
-def test_what_is_drawn_past_the_end_is_not_gained():
+def test_what_is_drawn_past_the_end_does_not_count():
+    """Else a run of short answers would show a rate that its tokens a step don't bear out."""
     tally = Acceptance().verified(4, 5, kept=2)
-    assert (tally.accepted, tally.tried, tally.tokens) == (4, 4, 2)
+    assert (tally.accepted, tally.tried, tally.tokens) == (2, 2, 2)
+    assert Acceptance().verified(4, 3, kept=3) == Acceptance().verified(4, 3)
 
 
 def test_drafts_behind_a_wrong_one_were_not_tried():
