@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import gc
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
@@ -26,6 +25,7 @@ from jaxserve.handle import Handle
 from jaxserve.ladder import Ladder
 from jaxserve.logprobs import TokenLogprob
 from jaxserve.model import Model
+from jaxserve.mover import Mover
 from jaxserve.pool import Pool
 from jaxserve.prepared import Prepared
 from jaxserve.sampling_params import SamplingParams
@@ -107,8 +107,7 @@ def prepared(kit: Kit) -> Prepared:
     pool = kit.pool()
     kv = model().empty_pool(pool.units, pool.unit, pool.dtype, contiguous=kit.kind == "contiguous")
     if kit == PLAIN_KIT:  # other tests have these programs too
-        one = Prepared.of(model(), pool, Ladder((1,), (WIDTH,), (1, 2), PAGE), PLAIN, kv, workers=2)
-        return dataclasses.replace(one, ladder=kit.ladder, programs=served.served().programs)
+        return Prepared(model(), pool, kit.ladder, kit.features, served.served().programs, Mover(kv, 4, workers=True))
     return Prepared.of(model(), pool, kit.ladder, kit.features, kv, workers=2)
 
 
@@ -233,12 +232,6 @@ def seated_right(engine: Engine) -> None:
             assert seats.tokens[seat, : len(known)].tolist() == known, (id, known)
 
 
-def objects(kind: type) -> int:
-    """How many of them are alive."""
-    gc.collect()
-    return sum(type(each) is kind for each in gc.get_objects())
-
-
 def ending(params: SamplingParams, tokens: Sequence[int]) -> tuple[int, str | None, str]:
     """(tokens of an answer that begins so, why it ends there or None, its text), from the definition, character by character."""
     text, stops = "", params.stop_set(EOS)
@@ -328,9 +321,6 @@ def greedy_answer(prompt: Sequence[int], count: int) -> list[int]:
     for _ in range(count):
         tokens.append(int(tiny.logits("llama", tuple(tokens))[-1].argmax()))
     return tokens[len(prompt) :]
-
-
-Step = Callable[[Engine], Any]
 
 
 def numbered(prompt: int, size: int) -> list[int]:

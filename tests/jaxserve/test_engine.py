@@ -5,6 +5,7 @@ Oracles: the dense float64 pass (`engines.greedy_answer`, `engines.proved`), JAX
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import math
 from pathlib import Path
@@ -12,9 +13,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from flax import nnx
 
 from jaxserve.engine import Engine
 from jaxserve.handle import Handle
+from jaxserve.ladder import Ladder
 from jaxserve.rerun import rerun
 from jaxserve.sampling_params import SamplingParams
 from jaxserve.scheduling.chunked import Chunked
@@ -25,8 +28,11 @@ from jaxserve.scheduling.static import Static
 from jaxserve.scheduling.transfer import Link
 from jaxserve.scheduling.watch import Watch
 from jaxserve.speculative.ngram import NGram
+from jaxserve.step import Step
 from jaxserve.steplog import StepLog
 from models.errors import UserError
+from models.forward import serving
+from models.layers import stack_layers
 from tests.jaxserve.engines import (
     ALL_KIT,
     PLAIN_KIT,
@@ -36,6 +42,7 @@ from tests.jaxserve.engines import (
     Kit,
     engine,
     greedy_answer,
+    model,
     nothing_left,
     numbered,
     pieces_by_sample,
@@ -275,6 +282,24 @@ def test_two_hundred_steps_of_every_kind_compile_nothing(policy: Any, kit: Kit, 
     assert any(plan.copies for plan in books.plans) == ("workers" not in more)
     assert (books.preempted > 0) == ("lent" in more) and (books.hand_offs > 0) == ("workers" in more)
     nothing_left(mix.one)
+
+
+@pytest.mark.slow
+def test_layers_that_are_scanned_serve_alike():
+    """All layers in one array, as on a TPU: pages are copied and sent in each of them."""
+    plain = model()
+    graph, weights = stack_layers(plain.config, dict(nnx.to_flat_state(plain.serving.weights)))
+    arrays = serving(plain.config, weights, plain.context)
+    scanned = dataclasses.replace(plain, step=Step(graph, plain.config, stacked=True), serving=arrays)
+    policy, ladder = Disaggregated(LINK, Limits(rows=4)), Ladder((4,), (10,), (2, 8), 4)
+    one = Engine(scanned, policy, PLAIN_KIT.pool(prefix=True), ladder, workers=2)
+    both = Engine(scanned, Continuous(Limits(rows=4)), PLAIN_KIT.pool(), ladder, prepared=one.prepared)
+    for each in (one, both):
+        handles = [each.submit(numbered(i % 3, 6 + i), SamplingParams(0.6, seed=i, max_tokens=8, n=2)) for i in range(6)]
+        run(each)
+        for handle in handles:
+            proved(handle)
+        nothing_left(each)
 
 
 def test_a_log_that_can_not_be_written_says_so():

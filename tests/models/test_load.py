@@ -170,7 +170,7 @@ def flat_shapes(config: Any) -> dict[str, Any]:
     [
         ("smollm2-135m", 134_515_008),
         ("llama-3-8b", 8_030_261_248),
-        ("llama-3-70b", 70_553_706_496),
+        pytest.param("llama-3-70b", 70_553_706_496, marks=pytest.mark.slow),
         ("llama-3.2-1b", 1_235_814_400),
         ("mistral-7b", 7_241_732_096),
         ("qwen2.5-0.5b", 494_032_768),
