@@ -95,14 +95,14 @@ class Engine:
         seats = Seats(self.context, ladder.widths[-1], pool.units)
         self._scheduler = Scheduler(policy, State.of(*(pool.memory() for _ in range(workers))), log)
         self._intake, self._clients = Intake(model, features, self.context), Clients(drafter)
-        self._log, self._tally, self._clock = log, Tally(pool.units * workers), clock
+        self._tally, self._clock = Tally(pool.units * workers), clock
         self._loop = Loop(
             self._scheduler,
             self._clients,
             Packer(ladder, seats, features, pool.units),
             seats,
             [Executor(self.programs, kv, self.prepared.mover, seats) for kv in pools],
-            stepped=self._stepped,
+            stepped=_recorder(self.records, self._tally, log),
             predictor=predictor,
             clock=clock,
             sleep=sleep,
@@ -239,8 +239,14 @@ class Engine:
         self._clients.add(handle, zip(itertools.count(request.id), samples))
         self._loop.news()
 
-    def _stepped(self, record: StepRecord) -> None:
-        self.records.append(record)
-        self._tally.add(record)
-        if self._log:
-            self._log.stepped(record)
+
+def _recorder(records: deque[StepRecord], tally: Tally, log: Watch | None) -> Callable[[StepRecord], None]:
+    """Takes down every step. No method of the engine: it would keep the engine alive, and so its pools, until a garbage collection."""
+
+    def stepped(record: StepRecord) -> None:
+        records.append(record)
+        tally.add(record)
+        if log:
+            log.stepped(record)
+
+    return stepped

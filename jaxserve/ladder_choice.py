@@ -12,10 +12,12 @@ from jaxserve.ladder import Ladder, powers
 from jaxserve.serve_settings import PAGE, ServeSettings
 from models.errors import UserError
 
-PIECES = 4  # of prompts that the largest prefill program runs at once
-PIECE = {"cpu": 64}  # tokens of each: so many that a core is bound by arithmetic
+# (pieces of prompts that the largest prefill program runs at once, tokens of each). On a CPU 256 tokens are enough to be bound by
+# arithmetic, however they are cut, and short pieces pad least: prompts of 80 tokens ran at 460 tokens/s as 16x16 and at 290 as
+# 4x64, prompts of 512 at 430 and 480 (docs/measurements/2026-11-29-engine.md).
+PIECES = {"cpu": (16, 16)}
+LONG_PIECES = (4, 256)  # where it takes more of them
 MANY = 16  # rows
-LONG_PIECE = 256  # where it takes more of them
 
 
 def read_ladder(file: str | Path) -> Ladder:
@@ -39,11 +41,12 @@ def read_ladder(file: str | Path) -> Ladder:
 def make_ladder(settings: ServeSettings, rows: int, context: int) -> Ladder:
     """Powers of two: as few programs as serve well, for each takes seconds to compile.
 
-    Decodes of 1, 2, 4, ... `rows`; prefills of one piece of a prompt and of several. Only where a policy mixes decodes with prompts in
+    Decodes of 1, 2, 4, ... `rows`; prefills of a few pieces of prompts and of many. Only where a policy mixes decodes with prompts in
     every step there are programs for both: with all rows and, where they are many, with an eighth of them.
     """
-    query = min(PIECE.get(jax.default_backend(), LONG_PIECE), powers(context, smallest=2)[-1])
-    pieces = min(PIECES, rows * -(-context // query))
+    most, tokens = PIECES.get(jax.default_backend(), LONG_PIECES)
+    query = min(tokens, powers(context, smallest=2)[-1])
+    pieces = min(most, rows * -(-context // query))
     mixed = (*((rows // 8,) if rows >= MANY else ()), rows) if settings.policy == "chunked" else ()
     unit, width = (settings.page_size or PAGE, None) if settings.kv == "paged" else (context, 1)
     return Ladder(
@@ -51,7 +54,7 @@ def make_ladder(settings: ServeSettings, rows: int, context: int) -> Ladder:
         widths=(width or -(-context // unit),),
         chunk=(pieces, query),
         page=unit,
-        prefills=(1,) if pieces > 1 else (),
+        prefills=(max(pieces // 4, 1),) if pieces > 1 else (),
         mixed=mixed,
         drafts=_drafts(settings),
         steps=settings.multi_step,

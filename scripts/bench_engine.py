@@ -54,7 +54,7 @@ class Names(click.ParamType):
 @click.option("--repeat", type=AT_LEAST_1, default=2, show_default=True, help="How often the systems take turns.")
 @click.option("--rows", type=AT_LEAST_1, default=64, show_default=True, help="Requests in a step, ours and llama.cpp's.")
 @click.option("--transformers-rows", type=AT_LEAST_1, default=32, show_default=True, help="Those of transformers.")
-@click.option("--budget", type=AT_LEAST_1, default=160, show_default=True, help="Tokens of a step under the policy chunked.")
+@click.option("--budget", type=AT_LEAST_1, default=128, show_default=True, help="Tokens of a step under the policy chunked.")
 @click.option("--dtype", default="float32", show_default=True, help="Of our weights and KV; the peers' are 32 bits.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 def main(*, model: str, policies: tuple[str, ...], peers: tuple[str, ...], as_json: bool, **options: Any) -> None:

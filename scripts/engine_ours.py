@@ -23,7 +23,8 @@ from scripts.served import Served
 from scripts.workload import Workload
 
 PAGE = 16
-PIECES, PIECE = 16, 32  # of the largest prefill program: a prompt fills up its last piece only, so short ones pad little
+PIECE = 32  # tokens of a prefill program's row: a prompt fills up its last one only, so short prompts pad little
+PIECES = (1, 2, 3, 4, 8)  # rows of the prefill programs: close together where prompts join a decode, for that is padded too
 # (file, function) of each thing that the host does for a step; the last two also wait for the device
 HOST_PARTS = {
     "plan": ("scheduler.py", "plan"),
@@ -111,4 +112,4 @@ def ladder(policy: str, rows: int, context: int) -> Ladder:
     """
     batches = (rows,) if policy == "static" else powers(rows, min(rows, 8))
     mixed = () if policy == "static" else batches[-2:]
-    return Ladder(batches, (-(-context // PAGE),), (PIECES, PIECE), PAGE, (1, 4), mixed)
+    return Ladder(batches, (-(-context // PAGE),), (PIECES[-1], PIECE), PAGE, PIECES[:-1], mixed)

@@ -218,8 +218,9 @@ def nothing_left(engine: Engine) -> None:
     assert not (len(loop._seats) or loop._planned or loop._flying)
     status = engine.status()
     assert (status.running, status.waiting, status.pages) == (0, 0, 0)
-    if isinstance(engine._log, Books):
-        engine._log.all_free()
+    watch = engine._scheduler._watch
+    if isinstance(watch, Books):
+        watch.all_free()
 
 
 def seated_right(engine: Engine) -> None:

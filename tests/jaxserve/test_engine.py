@@ -6,8 +6,10 @@ Oracles: the dense float64 pass (`engines.greedy_answer`, `engines.proved`), JAX
 from __future__ import annotations
 
 import dataclasses
+import gc
 import io
 import math
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -282,6 +284,21 @@ def test_two_hundred_steps_of_every_kind_compile_nothing(policy: Any, kit: Kit, 
     assert any(plan.copies for plan in books.plans) == ("workers" not in more)
     assert (books.preempted > 0) == ("lent" in more) and (books.hand_offs > 0) == ("workers" in more)
     nothing_left(mix.one)
+
+
+def test_an_engine_that_nobody_has_gives_its_memory_back_at_once():
+    """A pool is most of a machine's memory: the next one must not have to wait for a garbage collector."""
+    one = engine(Continuous(Limits(rows=2)))
+    handle = one.submit(numbered(0, 5), SIX)
+    run(one)
+    pool = weakref.ref(one._loop._executors[0])
+    gc.disable()
+    try:
+        del one
+        assert pool() is None
+    finally:
+        gc.enable()
+    assert len(handle.answers[0].tokens) == 6  # what it brought stays
 
 
 @pytest.mark.slow

@@ -19,15 +19,15 @@ GIVEN = Ladder((1, 3, 12, 40), (4, 8), (4, 32), 8, prefills=(2,), mixed=(3, 40),
 @pytest.mark.parametrize(
     ("given", "rows", "context", "ladder"),
     [
-        ({}, 8, 512, Ladder((1, 2, 4, 8), (32,), (4, 64), 16, prefills=(1,))),
-        ({}, 6, 500, Ladder((1, 2, 4, 6), (32,), (4, 64), 16, prefills=(1,))),
-        ({}, 1, 20, Ladder((1,), (2,), (1, 32), 16)),  # one row has one piece, so one prefill program will do
+        ({}, 8, 512, Ladder((1, 2, 4, 8), (32,), (16, 16), 16, prefills=(4,))),
+        ({}, 6, 500, Ladder((1, 2, 4, 6), (32,), (16, 16), 16, prefills=(4,))),
+        ({}, 1, 16, Ladder((1,), (1,), (1, 16), 16)),  # one row of one piece, so one prefill program will do
         ({}, 2, 1, Ladder((1, 2), (1,), (2, 2), 16, prefills=(1,))),  # no prefill program is a decode program
-        ({"kv": "contiguous"}, 2, 50, Ladder((1, 2), (1,), (2, 64), 50, prefills=(1,))),
-        ({"page_size": 5}, 2, 51, Ladder((1, 2), (11,), (2, 64), 5, prefills=(1,))),
-        ({"policy": "chunked"}, 4, 512, Ladder((1, 2, 4), (32,), (4, 64), 16, (1,), mixed=(4,))),
-        ({"policy": "chunked"}, 16, 64, Ladder((1, 2, 4, 8, 16), (4,), (4, 64), 16, (1,), mixed=(2, 16))),
-        ({"speculate": "ngram", "drafts": 2, "multi_step": 4}, 1, 20, Ladder((1,), (2,), (1, 32), 16, drafts=2, steps=4)),
+        ({"kv": "contiguous"}, 2, 50, Ladder((1, 2), (1,), (8, 16), 50, prefills=(2,))),
+        ({"page_size": 5}, 2, 51, Ladder((1, 2), (11,), (8, 16), 5, prefills=(2,))),
+        ({"policy": "chunked"}, 4, 512, Ladder((1, 2, 4), (32,), (16, 16), 16, (4,), mixed=(4,))),
+        ({"policy": "chunked"}, 16, 64, Ladder((1, 2, 4, 8, 16), (4,), (16, 16), 16, (4,), mixed=(2, 16))),
+        ({"speculate": "ngram", "drafts": 2, "multi_step": 4}, 1, 16, Ladder((1,), (1,), (1, 16), 16, drafts=2, steps=4)),
     ],
 )
 def test_powers_of_two(given: dict[str, Any], rows: int, context: int, ladder: Ladder):

@@ -15,7 +15,7 @@ CONTEXT, WIDTH, UNITS = 20, 6, 99
 OPS = st.lists(
     st.tuples(
         st.sampled_from(["take", "take", "leave", "show", "tell", "learn", "learn"]),
-        st.integers(0, 14),
+        st.sampled_from([*range(3), *range(3), *range(12)]),
         st.integers(0, CONTEXT - 4),
         st.lists(st.integers(0, 500), min_size=1, max_size=4),
     ),
@@ -72,6 +72,18 @@ def test_what_a_row_drew_is_lost_on_whoever_has_its_seat_now():
     seats.learn(ids, lines, np.array([2]), np.array([[9]], np.int32))
     seats.tell(1, 2, [9])
     assert seats.tokens[lines[0], :3].tolist() == [5, 6, 4]
+
+
+def test_the_next_one_in_a_seat_has_a_table_of_its_own():
+    seats = Seats(CONTEXT, WIDTH, UNITS)
+    seats.take(1, [3], SamplingParams(), ())
+    seats.show(1, (5, 6, 7, 8), 0)
+    seats.show(1, (5, 9, 7), 1)
+    assert seats.tables[seats.of([1])[0]].tolist() == [5, 9, 7, UNITS, UNITS, UNITS]
+    seats.leave(1)
+    seats.take(2, [4], SamplingParams(), ())
+    seats.show(2, (1,), 0)
+    assert seats.tables[seats.of([2])[0]].tolist() == [1] + [UNITS] * 5
 
 
 def test_what_stands_after_the_end_of_a_row_stays_within_its_line():
