@@ -23,8 +23,8 @@ from scripts.served import Served
 from scripts.workload import Workload
 
 PAGE = 16
-PIECE = 32  # tokens of a prefill program's row: a prompt fills up its last one only, so short prompts pad little
-PIECES = (1, 2, 3, 4, 8)  # rows of the prefill programs: close together where prompts join a decode, for that is padded too
+PIECE = 16  # tokens of a prefill program's row: a prompt fills up its last one only, so short prompts pad little
+PIECES = (1, 2, 4, 8, 16)  # rows of the prefill programs: close together where prompts join a decode, for that is padded too
 # (file, function) of each thing that the host does for a step; the last two also wait for the device
 HOST_PARTS = {
     "plan": ("scheduler.py", "plan"),

@@ -89,7 +89,7 @@ class LlamaParallel:
     """llama.cpp with several sequences in a batch, admitted as others end: what its `parallel` example and its server do.
 
     A batch takes a token of every row that decodes, and fills up with prompts. Every sequence has a stream of the cache of its own
-    (not "unified"), the faster of the two ways here. `seconds_inside` is what passed within `llama_decode`: all but this driver's own.
+    (not "unified"). `seconds_inside` is what passed within `llama_decode`: all but this driver's own.
 
     Args:
       gguf: a model file.

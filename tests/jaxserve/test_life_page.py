@@ -37,7 +37,7 @@ def test_every_step_prints_its_value(printed: str):
         "step 1 on worker 0: 1 rows in 1 slots, 1 tokens",
         "step 2 on worker 0: 1 rows in 1 slots, 1 tokens; final: 0",
     ]
-    assert pack == ["('prefill 1x32',) rows 1 padded 0"]
+    assert pack == ["('prefill 1x16',) rows 1 padded 0"]
     assert re.fullmatch(r"\d+\.\d\d ms measured, \d+\.0 FLOP, \d+ B temp", step[0])
     assert len(stream) == 3 and unpack[0].startswith(f"[(({stream[0].split(',')[0][1:]},), ")
     assert re.fullmatch(r"Finish\(reason='length', matched=None\) \[\d+, \d+, \d+\] pages in use: 0", end[0])
