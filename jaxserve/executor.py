@@ -79,7 +79,7 @@ class Executor:
                 lines = np.flatnonzero(part.draws)
                 rows = part.rows[lines]
                 drew = tokens[lines]
-                # Of drafts the tokens are only known once they are accepted: `Engine` tells the seats.
+                # Of drafts the tokens are only known once they are accepted: `Loop` tells the seats.
                 verified = tokens.shape[1] > 1 and call.bucket.steps == 1
                 if not verified:
                     self._seats.learn(ids[rows], part.seats[lines], part.starts[lines] + part.counts[lines], drew)

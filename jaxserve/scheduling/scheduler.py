@@ -33,14 +33,13 @@ class Scheduler:
         Raises:
           UserError, QueueFull: see `admission.submit`; nothing has changed then.
         """
-        refused: UserError | None = None
         try:
-            self.state = submit(self.state, request, self.policy.limits)
+            state = submit(self.state, request, self.policy.limits)
         except UserError as error:
-            refused = error
+            self._watch.submitted(self.state, request, error, now)
             raise
-        finally:
-            self._watch.submitted(self.state, request, refused, now)
+        self._watch.submitted(state, request, None, now)  # first: where it can't be written down, it has not come in
+        self.state = state
 
     def cancel(self, id: int, now: float) -> None:
         """Take a row out, wherever it is; nothing happens if it has ended."""
@@ -50,9 +49,9 @@ class Scheduler:
     def plan(self, now: float) -> Plan | None:
         """The next step of some worker; None where there is nothing to do or report until an outcome, a client or `wake`."""
         before = self.state
-        plan, self.state = self.policy(before, now)
-        self._watch.planned(before, plan, self.state, now)
-        self.wake = plan.wake
+        plan, state = self.policy(before, now)
+        self._watch.planned(before, plan, state, now)  # first: a plan that can't be written down is not made
+        self.state, self.wake = state, plan.wake
         return None if plan.idle else plan
 
     def fold(self, plan: Plan, outcome: Outcome, now: float) -> tuple[End, ...]:

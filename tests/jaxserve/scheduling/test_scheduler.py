@@ -154,3 +154,25 @@ def test_several_watches_see_the_same_in_turn():
     watch.stepped(StepRecord(0, 0, plan.digest, ("decode 1",), 1, 0, 1, 0, 0, 1, 1, None, 0.01, 0.001, 1.0))
     assert [event[1] for event in seen[::2]] == ["started", "submitted", "cancelled", "planned", "folded", "stepped"]
     assert [(a[0], *a[1:]) for a in seen[::2]] == [("a", *b[1:]) for b in seen[1::2]]
+
+
+class Full(Watch):
+    """A log on a full disk."""
+
+    def submitted(self, state: State, request: Request, refused: UserError | None, now: float) -> None:
+        raise UserError("no space left")
+
+    def planned(self, before: State, plan: Plan, after: State, now: float) -> None:
+        raise UserError("no space left")
+
+
+def test_what_cannot_be_written_down_has_not_happened():
+    """Else the engine had a row without a client."""
+    full = Scheduler(Continuous(), State.of(Paged.of(4, 4)), Full())
+    with pytest.raises(UserError):
+        full.submit(Request(0, (1,), 1), 0.0)
+    assert full.state.idle and full.state.next_id == 0
+    full.state = before = submit(full.state, Request(0, (1,), 1), Limits())
+    with pytest.raises(UserError):
+        full.plan(0.0)
+    assert full.state is before
