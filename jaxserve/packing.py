@@ -114,7 +114,7 @@ class Packer:
         verify = bool(plan.verifies and (draws[single] > 1).any())
         calls: list[Call] = []
         rows = self._pieces(plan, np.flatnonzero(pieces))  # (row, start, count) of each piece
-        one = self._part(single, seats[single], starts[single], counts[single], draws[single] > 0) if len(single) else None
+        one = Part(single, seats[single], starts[single], counts[single], draws[single] > 0) if len(single) else None
         if one is not None and plan.steps > 1:
             bucket = self.ladder.repeated(len(single), longest + plan.steps - 1)
             calls.append(self._call(bucket, (one,), plan, drafts, special))
@@ -143,11 +143,7 @@ class Packer:
     def _prompts(self, pieces: list[tuple[int, int, int]], seats: np.ndarray, draws: np.ndarray, plan: Plan) -> Part:
         rows, starts, counts = np.array(pieces, np.int64).T
         last = [plan.starts[row] + plan.counts[row] == start + count for row, start, count in pieces]
-        return self._part(rows, seats[rows], starts, counts, np.array(last) & (draws[rows] > 0))
-
-    @staticmethod
-    def _part(rows: np.ndarray, seats: np.ndarray, starts: np.ndarray, counts: np.ndarray, draws: np.ndarray) -> Part:
-        return Part(rows, seats, starts, counts, draws)
+        return Part(rows, seats[rows], starts, counts, np.array(last) & (draws[rows] > 0))
 
     def _call(
         self,
