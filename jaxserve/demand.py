@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-from jaxserve.ladder import Bucket, Ladder
+from jaxserve.bucket import Bucket
+from jaxserve.ladder import Ladder
 from jaxserve.predict import Analytical, Load
 from jaxserve.runs import runs
 from jaxserve.scheduling.plan import Plan

@@ -1,9 +1,4 @@
-"""From a plan to the programs that run it: which buckets, and their arrays.
-
-Rows that run one token go into a decode, drafts into a verify segment, prompts are cut into pieces of what a prefill program takes.
-Several pieces of one prompt may lie side by side in a program, for every layer writes the K and V of all of them before any attends.
-Pieces for which there is no place run in programs of their own, in order.
-"""
+"""From a plan to the arrays of the programs that run it. Which programs, and with which rows, says `runs.py`."""
 
 from __future__ import annotations
 
@@ -13,10 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from jaxserve.biases import Biases
+from jaxserve.bucket import Bucket
 from jaxserve.features import Features
-from jaxserve.ladder import Bucket, Ladder
+from jaxserve.ladder import Ladder
 from jaxserve.logprobs import PromptLogprobs
 from jaxserve.penalties import Penalties
+from jaxserve.runs import runs
 from jaxserve.sampling import RowSampling
 from jaxserve.sampling_params import SamplingParams
 from jaxserve.scheduling.plan import Plan
@@ -107,43 +104,20 @@ class Packer:
           drafts: of rows that verify some, by id.
           special: of a row, what it asks of features; None for nothing.
         """
-        starts, counts = np.array(plan.starts, np.int64), np.array(plan.counts, np.int64)
-        draws, seats = np.array(plan.draws, np.int64), self.seats.of(plan.ids)
-        pieces = (counts > 1) & (draws <= 1)
-        single, longest = np.flatnonzero(~pieces), int((starts + counts).max())
-        verify = bool(plan.verifies and (draws[single] > 1).any())
-        calls: list[Call] = []
-        rows = self._pieces(plan, np.flatnonzero(pieces))  # (row, start, count) of each piece
-        one = Part(single, seats[single], starts[single], counts[single], draws[single] > 0) if len(single) else None
-        if one is not None and plan.steps > 1:
-            bucket = self.ladder.repeated(len(single), longest + plan.steps - 1)
-            calls.append(self._call(bucket, (one,), plan, drafts, special))
-        elif one is not None:
-            both = self.ladder.together(len(single), len(rows), longest, verify=verify) if rows else None
-            if both is not None:
-                here, rows = rows[: both.shape[1][0]], rows[both.shape[1][0] :]
-                calls.append(self._call(both, (one, self._prompts(here, seats, draws, plan)), plan, drafts, special))
-            else:
-                bucket = self.ladder.verify(len(single), longest) if verify else self.ladder.decode(len(single), longest)
-                calls.append(self._call(bucket, (one,), plan, drafts, special))
-        while rows:
-            bucket = self.ladder.prefill(longest, len(rows))
-            here, rows = rows[: bucket.shape[0][0]], rows[bucket.shape[0][0] :]
-            calls.append(self._call(bucket, (self._prompts(here, seats, draws, plan),), plan, drafts, special))
+        counts, draws, seats = np.array(plan.counts, np.int64), np.array(plan.draws, np.int64), self.seats.of(plan.ids)
+        calls = []
+        for run in runs(plan, self.ladder):
+            assert run.bucket is not None
+            parts = []
+            if run.rows:
+                rows = np.array(run.rows, np.int64)
+                parts.append(Part(rows, seats[rows], np.array(run.starts, np.int64), counts[rows], draws[rows] > 0))
+            if run.pieces:
+                starts, tokens, rows = np.array(run.pieces, np.int64).T
+                last = starts + tokens == np.array(plan.starts, np.int64)[rows] + counts[rows]  # of its prompt in this plan
+                parts.append(Part(rows, seats[rows], starts, tokens, last & (draws[rows] > 0)))
+            calls.append(self._call(run.bucket, tuple(parts), plan, drafts, special))
         return calls
-
-    def _pieces(self, plan: Plan, prompts: np.ndarray) -> list[tuple[int, int, int]]:
-        """(row of the plan, start, count) of each piece of these rows."""
-        most, pieces = self.ladder.chunk[1], []
-        for row in prompts.tolist():
-            stop = plan.starts[row] + plan.counts[row]
-            pieces += [(row, at, min(most, stop - at)) for at in range(plan.starts[row], stop, most)]
-        return pieces
-
-    def _prompts(self, pieces: list[tuple[int, int, int]], seats: np.ndarray, draws: np.ndarray, plan: Plan) -> Part:
-        rows, starts, counts = np.array(pieces, np.int64).T
-        last = [plan.starts[row] + plan.counts[row] == start + count for row, start, count in pieces]
-        return Part(rows, seats[rows], starts, counts, np.array(last) & (draws[rows] > 0))
 
     def _call(
         self,

@@ -148,7 +148,7 @@ class Analytical:
             attention = attended(list(zip(starts, counts, strict=True)), windows)
         if not pieces:
             return Load(tokens, tokens, (*attention, *self._nothing))
-        filled = [(start, query or count) for start, count in pieces]
+        filled = [(piece.start, query or piece.tokens) for piece in pieces]
         prompts = attended(filled, windows)
         return Load(tokens + prompts[0], tokens + len(filled), (*attention, *prompts))
 

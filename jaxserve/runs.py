@@ -1,4 +1,9 @@
-"""Which programs a plan runs in, and with what: the arithmetic of `packing.py` without its arrays, for whoever wants the cost alone."""
+"""Which programs a plan runs in, and with which rows: `packing.py` makes arrays of it, `predict.py` prices it.
+
+Rows that run one token go into a decode, drafts into a verify segment, prompts are cut into pieces of what a prefill program takes.
+Several pieces of one prompt may lie side by side in a program, for every layer writes the K and V of all of them before any attends.
+Pieces for which there is no place run in programs of their own, in order.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +16,11 @@ from jaxserve.scheduling.plan import Plan
 
 
 class Piece(NamedTuple):
-    """Part of a prompt: `tokens` after `start` that are in the cache."""
+    """Part of a prompt: `tokens` after `start` that are in the cache, of a row of the plan."""
 
     start: int
     tokens: int
+    row: int
 
 
 class Run(NamedTuple):
@@ -22,13 +28,15 @@ class Run(NamedTuple):
 
     Attributes:
       bucket: what it is compiled for; None where any shape is.
-      starts: tokens in the cache of each row that decodes.
+      rows: of the plan, those that decode.
+      starts: tokens in the cache of each of them.
       counts: tokens that each of them runs, drafts to verify included; None for 1 each.
       pieces: of prompts.
       steps: so often it runs, each row that decodes with one token more.
     """
 
     bucket: Bucket | None
+    rows: Sequence[int]
     starts: Sequence[int]
     counts: Sequence[int] | None
     pieces: Sequence[Piece]
@@ -41,40 +49,42 @@ def runs(plan: Plan, ladder: Ladder | None = None) -> list[Run]:
     Raises:
       UserError: a row or a table for which the ladder has no program.
     """
-    rows = len(plan.ids)
+    count = len(plan.ids)
+    rows: Sequence[int] = range(count)
     if plan.steps > 1:
-        bucket = ladder.repeated(rows, max(plan.starts) + plan.steps) if ladder else None
-        return [Run(bucket, plan.starts, None, (), plan.steps)]
+        bucket = ladder.repeated(count, max(plan.starts) + plan.steps) if ladder else None
+        return [Run(bucket, rows, plan.starts, None, (), plan.steps)]
     starts, counts, pieces = plan.starts, None, []
     longest = max(starts) + 1
-    if plan.tokens > rows:  # else all run one token, which prompts of one do like rows that decode
-        many = [i for i, count in enumerate(plan.counts) if count > 1]
+    if plan.tokens > count:  # else all run one token, which prompts of one do like rows that decode
+        many = [i for i, tokens in enumerate(plan.counts) if tokens > 1]
         longest = max(longest, *[plan.starts[i] + plan.counts[i] for i in many])
         prompts = {i for i in many if plan.draws[i] <= 1}
-        starts = tuple([start for i, start in enumerate(plan.starts) if i not in prompts])
+        rows = [i for i in rows if i not in prompts]
+        starts = tuple([plan.starts[i] for i in rows])
         if len(prompts) < len(many):
-            counts = tuple([count for i, count in enumerate(plan.counts) if i not in prompts])
+            counts = tuple([plan.counts[i] for i in rows])
         query = ladder.chunk[1] if ladder else plan.tokens
-        pieces = [piece for i in many if i in prompts for piece in cut(plan.starts[i], plan.counts[i], query)]
+        pieces = [piece for i in many if i in prompts for piece in cut(plan.starts[i], plan.counts[i], query, i)]
     if ladder is None:
-        return [Run(None, starts, counts, pieces)]
+        return [Run(None, rows, starts, counts, pieces)]
     found = []
     if starts:
         verify = counts is not None
         both = ladder.together(len(starts), len(pieces), longest, verify=verify) if pieces else None
         if both is not None:
             here, pieces = pieces[: both.shape[1][0]], pieces[both.shape[1][0] :]
-            found.append(Run(both, starts, counts, here))
+            found.append(Run(both, rows, starts, counts, here))
         else:
             bucket = ladder.verify(len(starts), longest) if verify else ladder.decode(len(starts), longest)
-            found.append(Run(bucket, starts, counts, ()))
+            found.append(Run(bucket, rows, starts, counts, ()))
     while pieces:
         bucket = ladder.prefill(longest, len(pieces))
         here, pieces = pieces[: bucket.shape[0][0]], pieces[bucket.shape[0][0] :]
-        found.append(Run(bucket, (), None, here))
+        found.append(Run(bucket, (), (), None, here))
     return found
 
 
-def cut(start: int, count: int, query: int) -> list[Piece]:
+def cut(start: int, count: int, query: int, row: int) -> list[Piece]:
     """So many tokens of a prompt in pieces of at most `query`."""
-    return [Piece(at, min(query, start + count - at)) for at in range(start, start + count, query)]
+    return [Piece(at, min(query, start + count - at), row) for at in range(start, start + count, query)]

@@ -1,18 +1,16 @@
-"""Which programs a plan runs in. Oracle: the engine's own packer, which makes the arrays that run."""
+"""Which programs a plan runs in. That the engine's arrays hold what is said here, `test_packing.py` checks token by token."""
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Callable
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxserve.features import PLAIN
+from jaxserve.bucket import Bucket
 from jaxserve.ladder import Ladder
-from jaxserve.packing import Packer
 from jaxserve.runs import runs
-from jaxserve.sampling_params import SamplingParams
 from jaxserve.scheduling.plan import Plan
-from jaxserve.seats import Seats
 
 sizes = st.lists(st.integers(1, 9), min_size=1, max_size=4, unique=True).map(lambda found: tuple(sorted(found)))
 
@@ -49,21 +47,55 @@ def plans(draw: st.DrawFn) -> Plan:
     return Plan(0, ids=tuple(range(len(lines))), starts=starts, counts=counts, draws=draws, steps=steps)
 
 
+def least(ladder: Ladder, longest: int, fits: Callable[[Bucket], bool]) -> Bucket | None:
+    """Of all buckets that fit, with tables for so many tokens, the one with the fewest rows, then the narrowest table."""
+    wide = [one for one in ladder.buckets() if fits(one) and one.width * ladder.page >= longest]
+    return min(wide, key=lambda one: (one.shape, one.width), default=None)
+
+
 @settings(max_examples=300, deadline=None)
 @given(plan=plans(), ladder=ladders())
-def test_as_the_packer_does(plan: Plan, ladder: Ladder):
-    seats = Seats(64, 16, 99)
-    for id in plan.ids:
-        seats.take(id, range(60), SamplingParams(), ())
-    drafts = {id: (1,) * (draws - 1) for id, draws in zip(plan.ids, plan.draws, strict=True) if draws > 1}
-    calls = Packer(ladder, seats, PLAIN, 99).pack(plan, drafts, lambda id: None)
-    found = runs(plan, ladder)
-    assert [run.bucket for run in found] == [call.bucket for call in calls]
-    for run, call in zip(found, calls, strict=True):
-        lines = list(zip(run.starts, run.counts or [1] * len(run.starts), strict=True)) + [tuple(piece) for piece in run.pieces]
-        packed = [line for part in call.parts for line in zip(part.starts.tolist(), part.counts.tolist(), strict=True)]
-        assert lines == packed and run.steps == plan.steps
-    whole = runs(plan)
-    assert len(whole) == 1 and whole[0].bucket is None
-    tokens = sum(whole[0].counts or [1] * len(whole[0].starts)) + sum(piece.tokens for piece in whole[0].pieces)
-    assert tokens == plan.tokens == int(np.sum(plan.counts))
+def test_each_token_once_in_the_least_programs(plan: Plan, ladder: Ladder):
+    """Oracle: every bucket of the ladder is looked at, and every token of the plan is counted."""
+    found, longest = runs(plan, ladder), max(map(sum, zip(plan.starts, plan.counts, strict=True))) + plan.steps - 1
+    lines = list(zip(plan.starts, plan.counts, plan.draws, strict=True))
+    decodes = [i for i, (_, count, draws) in enumerate(lines) if count == 1 or draws > 1]
+    verify = any(count > 1 for i, (_, count, _) in enumerate(lines) if i in decodes)
+    pieces = [(start, count) for start, count, draws in lines if count > 1 and draws <= 1]
+    most = ladder.chunk[1]
+    wanted = [(at, min(most, start + count - at)) for start, count in pieces for at in range(start, start + count, most)]
+    ran = [piece for run in found for piece in run.pieces]
+    assert [(piece.start, piece.tokens) for piece in ran] == wanted
+    assert all(plan.starts[p.row] <= p.start < p.start + p.tokens <= plan.starts[p.row] + plan.counts[p.row] for p in ran)
+    assert [list(run.rows) for run in found if run.rows] == (
+        [decodes] if decodes else []
+    )  # all at once, and in the first program
+    left = len(wanted)
+    for number, run in enumerate(found):
+        assert run.bucket is not None and (number == 0 or not run.rows)
+        if run.rows:
+            assert list(run.starts) == [plan.starts[i] for i in decodes]
+            assert list(run.counts or [1] * len(decodes)) == [plan.counts[i] for i in decodes]
+        rows, query = len(run.rows), 1 + ladder.drafts if verify else 1
+        kinds = 1 + bool(run.pieces) if run.rows else 1
+        of = [one for one in ladder.buckets() if one.verify == (verify and rows > 0) and len(one.shape) == kinds]
+        of = [one for one in of if one.shape[0][1] == (query if rows else most) and (one.steps > 1) == (plan.steps > 1)]
+        of = [one for one in of if not rows or one.shape[0][0] >= rows]
+        room = [one for one in of if not run.pieces or one.shape[-1][0] >= left]
+        # Where no program takes all pieces that are left, the one that takes most of them does.
+        best = room or [one for one in of if one.shape[-1][0] == max(other.shape[-1][0] for other in of)]
+        assert run.bucket == least(ladder, longest, best.__contains__)
+        if run.pieces:
+            assert len(run.pieces) == min(left, run.bucket.shape[-1][0])
+            left -= len(run.pieces)
+    assert left == 0
+    mixed = [one for one in ladder.buckets() if len(one.shape) == 2 and one.shape[0][0] >= len(decodes)]
+    assert not (decodes and wanted and mixed) or found[0].pieces  # one program for both, where there is one
+
+
+@settings(max_examples=100, deadline=None)
+@given(plan=plans())
+def test_without_a_ladder_one_program_runs_all(plan: Plan):
+    (whole,) = runs(plan)
+    assert whole.bucket is None and whole.steps == plan.steps
+    assert sum(whole.counts or [1] * len(whole.starts)) + sum(piece.tokens for piece in whole.pieces) == plan.tokens
