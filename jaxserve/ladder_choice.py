@@ -13,8 +13,8 @@ from jaxserve.serve_settings import PAGE, ServeSettings
 from models.errors import UserError
 
 # (pieces of prompts that the largest prefill program runs at once, tokens of each). On a CPU 256 tokens are enough to be bound by
-# arithmetic, however they are cut, and short pieces pad least: prompts of 80 tokens ran at 460 tokens/s as 16x16 and at 290 as
-# 4x64, prompts of 512 at 430 and 480 (docs/measurements/2026-11-29-engine.md).
+# arithmetic, however they are cut, and short pieces pad least: prompts of 80 tokens ran at 430 tokens/s as 16x16 and at 295 as
+# 4x64, prompts of 512 at 400 and 430 (scripts/prefill_shapes.py; docs/measurements/2026-11-29-engine.md).
 PIECES = {"cpu": (16, 16)}
 LONG_PIECES = (4, 256)  # where it takes more of them
 MANY = 16  # rows
