@@ -12,8 +12,9 @@ from collections.abc import Iterator, Sequence
 import jax
 import numpy as np
 
+from jaxserve.bucket import Bucket
 from jaxserve.generation import Generation, make_rows
-from jaxserve.ladder import Bucket, Ladder, powers
+from jaxserve.ladder import Ladder, powers
 from jaxserve.model import Model, load_model
 from jaxserve.programs import blank, compile_programs
 from jaxserve.prompts import builtin_prompts

@@ -8,8 +8,9 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from jaxserve.bucket import Bucket
 from jaxserve.demand import Demand, rows_and_pieces
-from jaxserve.ladder import Bucket, Ladder
+from jaxserve.ladder import Ladder
 from jaxserve.shapes import Shapes
 from jaxserve.sizes import best_sizes, halvings, sets
 from models.errors import UserError

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from jaxserve.ladder import Bucket, Ladder
+from jaxserve.bucket import Bucket
+from jaxserve.ladder import Ladder
 from jaxserve.programs import Program, Programs, blank
 from jaxserve.sampling_params import SamplingParams
 from models.errors import UserError

@@ -9,8 +9,6 @@ from typing import Any, Self
 from jaxserve.bucket import Bucket, Shape
 from models.errors import UserError
 
-__all__ = ["Bucket", "Ladder", "Shape", "powers"]
-
 
 def powers(largest: int, smallest: int = 1) -> tuple[int, ...]:
     """smallest, twice that, ..., up to the first that is at least `largest`."""

@@ -26,7 +26,7 @@ from costmodel.host import cores, host_key, today
 from costmodel.measure import Ceilings, ceilings
 from costmodel.nominal import nominal_step
 from jaxserve.agreement import Agreement, compare_with_f32
-from jaxserve.ladder import Bucket
+from jaxserve.bucket import Bucket
 from jaxserve.memory import available_bytes, check_memory, pool_bytes, workspace_bytes
 from jaxserve.model import Model, load_model
 from jaxserve.programs import Program, blank, compile_programs

@@ -18,8 +18,9 @@ import gguf
 import numpy as np
 
 from costmodel.host import cores
+from jaxserve.bucket import Bucket
 from jaxserve.generation import Generation, make_rows, pages_needed
-from jaxserve.ladder import Bucket, Ladder
+from jaxserve.ladder import Ladder
 from jaxserve.model import load_model
 from jaxserve.programs import Programs, blank, compile_programs
 from jaxserve.sampling_params import SamplingParams

@@ -11,8 +11,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxserve.bucket import Bucket
 from jaxserve.generation import Generation, Row, pages_needed
-from jaxserve.ladder import Bucket, Ladder
+from jaxserve.ladder import Ladder
 from jaxserve.model import Model
 from jaxserve.programs import Programs, compile_programs
 from jaxserve.sampling_params import SamplingParams

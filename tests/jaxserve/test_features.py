@@ -12,8 +12,8 @@ import jax
 import numpy as np
 import pytest
 
+from jaxserve.bucket import Bucket
 from jaxserve.features import PLAIN, Features
-from jaxserve.ladder import Bucket
 from jaxserve.logprobs import PromptLogprobs, plain
 from jaxserve.programs import blank, compile_programs
 from jaxserve.sampling import sample

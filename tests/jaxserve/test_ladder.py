@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from jaxserve.ladder import Bucket, Ladder, powers
+from jaxserve.bucket import Bucket
+from jaxserve.ladder import Ladder, powers
 from models.errors import UserError
 
 LADDER = Ladder(batches=(1, 2, 8), widths=(2, 5), chunk=(2, 8), page=4)

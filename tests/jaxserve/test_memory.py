@@ -13,7 +13,7 @@ import pytest
 
 from costmodel.host import memory_bytes
 from jaxserve import memory
-from jaxserve.ladder import Bucket
+from jaxserve.bucket import Bucket
 from jaxserve.memory import available_bytes, check_memory, pool_bytes, weight_bytes, workspace_bytes
 from jaxserve.model import load_model
 from jaxserve.programs import compile_programs

@@ -16,8 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxserve.bucket import Bucket
 from jaxserve.features import PLAIN
-from jaxserve.ladder import Bucket
 from jaxserve.programs import DonatedPoolError, Programs, blank, compile_programs
 from jaxserve.sampling_params import SamplingParams
 from models.errors import UserError

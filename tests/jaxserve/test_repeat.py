@@ -17,8 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from costmodel.xla import XlaTotals
+from jaxserve.bucket import Bucket
 from jaxserve.features import PLAIN, Features
-from jaxserve.ladder import Bucket
 from jaxserve.penalties import Penalties
 from jaxserve.programs import Program, blank, compile_programs
 from jaxserve.repeat import RepeatedStep, repeated_trips

@@ -15,8 +15,8 @@ from costmodel.ledger import ledger
 from costmodel.measure import Ceilings
 from costmodel.nominal import nominal_of_model, nominal_step
 from costmodel.xla import XlaTotals, xla_totals
+from jaxserve.bucket import Bucket
 from jaxserve.generation import StepRecord
-from jaxserve.ladder import Bucket
 from jaxserve.programs import Program
 from jaxserve.report import ProgramReport, programs_json, programs_table, report, table
 from tests.jaxserve import tiny
