@@ -32,7 +32,7 @@ from jaxserve.scheduling.watch import Watch
 from jaxserve.seats import Seats
 from jaxserve.snapshot import read, taken
 from jaxserve.speculative.ngram import NGram
-from jaxserve.status import Status, Tally
+from jaxserve.status import Status, Tally, recorder
 from jaxserve.steprecord import StepRecord
 from models.errors import UserError
 
@@ -102,7 +102,7 @@ class Engine:
             Packer(ladder, seats, features, pool.units),
             seats,
             [Executor(self.programs, kv, self.prepared.mover, seats) for kv in pools],
-            stepped=_recorder(self.records, self._tally, log),
+            stepped=recorder(self.records, self._tally, log),
             predictor=predictor,
             clock=clock,
             sleep=sleep,
@@ -238,15 +238,3 @@ class Engine:
         self._scheduler.submit(request, now)  # first, for it may refuse
         self._clients.add(handle, zip(itertools.count(request.id), samples))
         self._loop.news()
-
-
-def _recorder(records: deque[StepRecord], tally: Tally, log: Watch | None) -> Callable[[StepRecord], None]:
-    """Takes down every step. No method of the engine: it would keep the engine alive, and so its pools, until a garbage collection."""
-
-    def stepped(record: StepRecord) -> None:
-        records.append(record)
-        tally.add(record)
-        if log:
-            log.stepped(record)
-
-    return stepped

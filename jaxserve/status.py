@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable
 from typing import NamedTuple
 
 from jaxserve.scheduling.state import State
+from jaxserve.scheduling.watch import Watch
 from jaxserve.speculative.acceptance import Acceptance
 from jaxserve.steprecord import StepRecord
 
@@ -52,3 +55,15 @@ class Tally:
             cached=sum(memory.found for memory in memories),
             acceptance=acceptance,
         )
+
+
+def recorder(records: deque[StepRecord], tally: Tally, log: Watch | None) -> Callable[[StepRecord], None]:
+    """Takes down every step. No method of an engine: it would keep the engine alive, and so its pools, until a garbage collection."""
+
+    def stepped(record: StepRecord) -> None:
+        records.append(record)
+        tally.add(record)
+        if log:
+            log.stepped(record)
+
+    return stepped

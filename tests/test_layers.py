@@ -21,12 +21,17 @@ FORBIDDEN = {
 PLAIN = (  # plain Python, no accelerator library
     "jaxserve/scheduling",
     "jaxserve/speculative",
+    "jaxserve/load",
     *(
         f"jaxserve/{name}.py"
         for name in ("pages", "prefix", "sampling_params", "pieces", "detokenize", "stop", "answer", "pool")
     ),
     *(f"jaxserve/{name}.py" for name in ("steprecord", "stepevents", "steplog", "stepsummary", "rerun", "replay", "version")),
-    *(f"jaxserve/{name}.py" for name in ("serve_settings", "generate", "bucket", "ladder", "simulate", "economics", "buckets")),
+    *(
+        f"jaxserve/{name}.py"
+        for name in ("serve_settings", "generate", "bucket", "ladder", "simulate", "runs", "served", "buckets")
+    ),
+    "jaxserve/economics.py",
 )
 ACCELERATED = {"jax", "jaxlib", "flax", "chex", "optax"}
 
