@@ -1,7 +1,8 @@
 """Everything that a scheduler is told and decides, line by line in a file, so that a run can be read, summed up and replayed.
 
 `jaxserve/stepevents.py` says what the lines hold. Each is written as soon as it is known, so a crash loses at most the one that is being
-written. What a prompt or an answer says is written down only where memory looks at tokens, for only there do plans depend on it.
+written. Where the disk is full, what has happened stays so, and the next decision, of which there would be no record, is refused. What a
+prompt or an answer says is written down only where memory looks at tokens, for only there do plans depend on it.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ class StepLog(Watch):
         except OSError as error:
             raise UserError(f"the step log {file} can't be written: {error.strerror}") from None
         self._clock, self._remembers, self._begun = clock, False, False
+        self._failed: UserError | None = None
         # An engine may be given tokens as integers of NumPy, which JSON doesn't know.
         self._encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False, default=int).encode
 
@@ -67,14 +69,14 @@ class StepLog(Watch):
             raise UserError("a step log begins with a scheduler that has done nothing yet; this one has a past")
         header = Header(FORMAT, version(), self._clock, policy_json(policy), tuple(memories))
         self._begun, self._remembers = True, state.workers[0].memory.remembers
-        self._write(Header.event, **encode(header))
+        self._decide(Header.event, **encode(header))
 
     def submitted(self, state: State, request: Request, refused: UserError | None, now: float) -> None:
         prompt = request.prompt
         more: dict[str, Any] = {"tokens": list(prompt)} if self._remembers else {}
         if refused is not None:
             more["refused"] = str(refused)
-        self._write(
+        self._decide(
             Submitted.event,
             now=now,
             id=request.id,
@@ -107,7 +109,7 @@ class StepLog(Watch):
             more["hand_offs"] = encode(plan.hand_offs)
         if plan.wake != math.inf:
             more["wake"] = plan.wake
-        self._write(
+        self._decide(
             Planned.event,
             now=now,
             digest=plan.digest,
@@ -139,9 +141,18 @@ class StepLog(Watch):
     def stepped(self, record: StepRecord) -> None:
         self._write("stepped", **record._asdict())
 
+    def _decide(self, event: str, **fields: Any) -> None:
+        """Write down what nobody has acted on yet. Raises UserError where that can't be done, or could not be done before."""
+        self._write(event, **fields)
+        if self._failed:
+            raise self._failed
+
     def _write(self, event: str, **fields: Any) -> None:
+        """Write down what has happened. After a line that could not be written none is: the log ends there."""
+        if self._failed:
+            return
         try:
             self._file.write(self._encode({"event": event, **fields}) + "\n")
             self._file.flush()
         except OSError as error:
-            raise UserError(f"the step log can't be written further: {error.strerror}; make room, or run without one") from None
+            self._failed = UserError(f"the step log can't be written further: {error.strerror}; make room, or run without one")

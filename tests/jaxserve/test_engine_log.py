@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import io
+import os
 from pathlib import Path
 
 import pytest
@@ -18,7 +21,21 @@ from jaxserve.scheduling.watch import Watches
 from jaxserve.speculative.ngram import NGram
 from jaxserve.steplog import StepLog
 from jaxserve.stepsummary import Summary
-from tests.jaxserve.engines import ALL_KIT, PLAIN_KIT, SLOTS_KIT, Books, Kit, engine, numbered, run
+from models.errors import UserError
+from tests.jaxserve.engines import (
+    ALL_KIT,
+    PLAIN_KIT,
+    SLOTS_KIT,
+    Books,
+    Kit,
+    engine,
+    numbered,
+    proved,
+    run,
+    seated_right,
+)
+
+FIVE = SamplingParams(max_tokens=5, ignore_eos=True)
 
 
 @pytest.mark.parametrize(
@@ -55,3 +72,37 @@ def test_a_log_of_an_engine(policy: Policy, kit: Kit, prefix: bool, drafter: NGr
     assert sums["tokens"]["drawn"] == sum(record.drawn for record in records)
     for kind in ("prefill", "decode", "draft"):
         assert sums["tokens"][kind] == sum(getattr(record, kind) for record in records)
+
+
+class Filling(io.StringIO):
+    """A disk that has room for so many lines."""
+
+    def __init__(self, lines: int):
+        super().__init__()
+        self.left = lines
+
+    def write(self, text: str) -> int:
+        if not self.left:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self.left -= 1
+        return super().write(text)
+
+
+@pytest.mark.parametrize("lines", range(3, 16))
+def test_a_log_that_fills_the_disk_loses_no_token(lines: int):
+    """Whichever line it is that finds no room: what has come stays, the next decision is refused, and a snapshot goes on elsewhere."""
+    full = engine(Continuous(Limits(rows=2)), books=StepLog(Filling(lines)))
+    handles = [full.submit(numbered(i, 5), FIVE) for i in range(2)]
+    came: list[int] = []
+    with pytest.raises(UserError, match="the step log can't be written further: No space left on device; make room"):
+        while not full.idle:
+            came += (token for piece in full.step() for token in piece.tokens)
+    assert sorted(came) == sorted(token for handle in handles for token in handle.answers[0].tokens)
+    seated_right(full)
+    with pytest.raises(UserError, match="can't be written further"):
+        full.submit(numbered(9, 5), FIVE)
+    other = engine(Continuous(Limits(rows=2)))
+    restored = other.restore(full.snapshot())
+    run(other)
+    for handle in handles:
+        proved(restored.get(handle.id, handle))
