@@ -21,11 +21,10 @@ class Sample:
 
     handle: Handle
     index: int
+    answer: Answer  # of its handle, and so are its times
+    times: list[float]
     special: Special | None  # what it asks of features
-
-    @property
-    def answer(self) -> Answer:
-        return self.handle.answers[self.index]
+    top: int | None  # log-probabilities that it wants of each token
 
 
 class Clients:
@@ -49,7 +48,7 @@ class Clients:
             params = handle.samples[index]
             asks = params.penalised or params.biases or params.min_tokens or handle.scores
             special = Special(params, len(handle.prompt), handle.stops, handle.scores) if asks else None
-            self.samples[id] = Sample(handle, index, special)
+            self.samples[id] = Sample(handle, index, handle.answers[index], handle.token_times[index], special, params.logprobs)
 
     def drop(self, id: int) -> None:
         """The row has ended."""
@@ -105,26 +104,32 @@ class Clients:
             sample, gained = self.samples.get(id), len(got)
             if sample is not None:  # else its client has gone, or it ended while this step was under way
                 text, got = self._pushed(sample, each, got, now)
-                pieces.append(Piece(sample.handle, sample.index, tuple(got), text))
+                whole = tuple(got)
+                pieces.append(Piece(sample.handle, sample.index, whole, text))
                 if finish := sample.answer.finish:
                     ended[id] = finish.reason
                 elif self._drafter and (found := self._draft(id, sample, got)):
                     self.drafts[id], drafts[id] = found, len(found)
+            else:
+                whole = tuple(got)
             if verifies:
-                self.acceptance = self.acceptance.verified(draws - 1, gained, len(got))
-            tokens.append(tuple(got))
+                self.acceptance = self.acceptance.verified(draws - 1, gained, len(whole))
+            tokens.append(whole)
         return Outcome(tuple(tokens), ended, drafts), pieces
 
     @staticmethod
     def _pushed(sample: Sample, drawn: Drawn, tokens: list[int], now: float) -> tuple[str, list[int]]:
         """(text that may be shown, tokens up to the one that ended the answer)."""
-        handle, index, answer = sample.handle, sample.index, sample.answer
-        text, times, top = "", handle.token_times[index], handle.params.logprobs
+        answer, times, top = sample.answer, sample.times, sample.top
+        if len(tokens) == 1 and top is None:  # as nearly always
+            times.append(now)
+            return answer.push(tokens[0]), tokens
+        text = ""
         for place, token in enumerate(tokens):
             text += answer.push(token)
             times.append(now)
             if top is not None and drawn.logprobs is not None:
-                handle.logprobs[index].append(plain(drawn.logprobs, drawn.line, place, token, top))
+                sample.handle.logprobs[sample.index].append(plain(drawn.logprobs, drawn.line, place, token, top))
             if answer.finish:
                 return text, tokens[: place + 1]
         return text, tokens

@@ -30,14 +30,25 @@ class Detokenizer:
 
     def push(self, token: int) -> str:
         """The characters that are complete with this token and were not before it."""
+        usual = not (self._kept or self._first or self._strip)
+        if usual and (known := self._pieces.texts.get(token)) is not None:
+            return known
+        text = self._push(token)
+        if usual and not self._kept:
+            self._pieces.texts[token] = text
+        return text
+
+    def _push(self, token: int) -> str:
         piece = self._pieces.of(token, first=self._first)
         if piece is None:
             return ""
         self._first = False
-        data = self._kept + piece
-        cut = len(data) - incomplete(data)
-        self._kept = data[cut:]
-        text = data[:cut].decode("utf-8", "replace")
+        data = self._kept + piece if self._kept else piece
+        if left := incomplete(data):
+            self._kept, data = data[-left:], data[:-left]
+        else:
+            self._kept = b""
+        text = data.decode("utf-8", "replace")
         while self._strip and text:
             if text[0] != self._stripped:
                 self._strip = 0
@@ -52,6 +63,8 @@ def incomplete(data: bytes) -> int:
 
     Python's own incremental decoder would wait for ED A0 to go on too, which begins a surrogate and so no character.
     """
+    if not data or data[-1] < 0x80:  # as nearly always
+        return 0
     for size, byte in enumerate(reversed(data[-3:]), 1):
         if byte >= 0xC0:  # it leads a character
             wanted = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
@@ -60,7 +73,7 @@ def incomplete(data: bytes) -> int:
             # Only the second byte has a range of its own; from the third on any continuation serves to see whether one can follow.
             return size if size == 1 or _valid(data[-size:] + b"\x80" * (wanted - size)) else 0
         if byte < 0x80:
-            return 0
+            break
     return 0
 
 

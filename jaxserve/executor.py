@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,8 +19,7 @@ from jaxserve.step import Output
 from models.layers import KV
 
 
-@dataclasses.dataclass(frozen=True)
-class Drawn:
+class Drawn(NamedTuple):
     """What a program said of one row of a plan: the call and the place where it stands, for whoever wants more than tokens."""
 
     tokens: list[int]  # one; of a row that verifies, one after each of its tokens; of several steps, one of each

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from jaxserve.answer import Answer
 from jaxserve.logprobs import PromptLogprobs, TokenLogprob
@@ -69,8 +69,7 @@ class Handle:
         return [*self.prompt, *self.answers[sample].tokens]
 
 
-@dataclasses.dataclass(frozen=True)
-class Piece:
+class Piece(NamedTuple):
     """What a step brought one sample of a request: tokens, and the text that may be shown now and might not before."""
 
     handle: Handle

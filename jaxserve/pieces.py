@@ -21,6 +21,7 @@ class Pieces:
 
     Attributes:
       strip: (character, count): so many of it, at most, are dropped from the beginning of a text.
+      texts: what tokens add between whole characters if they are whole characters themselves, as far as it has been found out.
     """
 
     def __init__(self, tokenizer: Tokenizer):
@@ -28,6 +29,7 @@ class Pieces:
         backend = tokenizer.backend
         self._spelling = backend.id_to_token
         self._special = frozenset(token.content for token in backend.get_added_tokens_decoder().values() if token.special)
+        self.texts: dict[int, str] = {}
         self._known: dict[tuple[int, bool], bytes | None] = {}
         self._edits: list[Callable[[str, bool], str]] = []
         self._to_bytes: Callable[[str], bytes] = str.encode

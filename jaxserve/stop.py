@@ -21,6 +21,7 @@ class Automaton:
       following: for each node, the node that each character leads to.
       otherwise: the node of the longest prefix that this one ends with, itself not counted.
       complete: length of the longest string that a text at this node ends with, or 0.
+      begins: characters that a string begins with.
       open: characters at the end of such a text that may be the beginning of a string.
     """
 
@@ -36,6 +37,7 @@ class Automaton:
                     self.complete.append(0)
                 node = self.following[node][character]
             self.complete[node] = len(stop)
+        self.begins = frozenset(self.following[0])
         self.otherwise, self.open = [0] * len(self.following), [0] * len(self.following)
         queue = deque((child, 1, 0) for child in self.following[0].values())
         while queue:
@@ -73,9 +75,9 @@ class StopMatcher:
         Returns:
           What may be shown now, and the stop string that follows it if one was found: then the rest of the text is gone.
         """
-        step, complete = self._automaton.step, self._automaton.complete
-        if not self._node and self._automaton.following[0].keys().isdisjoint(text):
+        if not self._node and self._automaton.begins.isdisjoint(text):
             return text, None
+        step, complete = self._automaton.step, self._automaton.complete
         for i, character in enumerate(text):
             self._node = step(self._node, character)
             if armed and complete[self._node]:
