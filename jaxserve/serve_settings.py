@@ -165,13 +165,14 @@ class ServeSettings:
         """Plans that are made before the outcome of earlier ones is known: one, unless that is needed for drafts or for routing."""
         return 0 if self.speculate or self.policy == "disaggregated" else 1
 
-    def scheduling(self, rows: int, *, token_bytes: int, budget: int) -> Policy:
+    def scheduling(self, rows: int, *, token_bytes: int, budget: int, piece: int = 1) -> Policy:
         """The policy.
 
         Args:
           rows: sequences that run at once.
           token_bytes: B of KV of a token.
           budget: tokens of a step where nothing is said.
+          piece: tokens that programs fill a part of a prompt up to.
 
         Raises:
           UserError: values that don't fit each other.
@@ -189,6 +190,6 @@ class ServeSettings:
             case "continuous":
                 return Continuous(limits, self.multi_step)
             case "chunked":
-                return Chunked(limits, budget, self.multi_step)
+                return Chunked(limits, budget, self.multi_step, piece)
         link = Link(token_bytes, (self.link or LINK) * 1e9)
         return Disaggregated(link, limits, self.prefill_workers or 1, budget, multi_step=self.multi_step)

@@ -131,7 +131,7 @@ def choose(
     context = min(context, room.pool.tokens)  # a few pages may have been asked for
     size = checkpoint.config.kv_bytes_per_token(jnp.dtype(room.pool.dtype).itemsize)
     pieces, query = ladder.chunk
-    policy = settings.scheduling(rows, token_bytes=size, budget=rows + pieces * query)
+    policy = settings.scheduling(rows, token_bytes=size, budget=rows + pieces * query, piece=query)
     check(checkpoint)
     return Setup(settings, checkpoint, tokenizer or checkpoint.tokenizer(), dtype, why, context, policy, ladder, room)
 

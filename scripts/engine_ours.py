@@ -100,7 +100,7 @@ def policy_of(name: str, rows: int, budget: int, ahead: int = 1) -> Policy:
     """
     limits = Limits(rows=rows, ahead=ahead)
     if name == "chunked":
-        return Chunked(limits, budget)
+        return Chunked(limits, budget, piece=PIECE)
     return Static(limits) if name == "static" else Continuous(limits)
 
 
@@ -108,8 +108,8 @@ def ladder(policy: str, rows: int, context: int) -> Ladder:
     """The programs of a policy.
 
     A static batch keeps its shape until its longest answer ends, so it has one decode program, of all its rows. The other policies share
-    a ladder: decodes by powers of two, prefills, and the two largest decodes together with each prefill.
+    a ladder: decodes by powers of two, prefills, and each decode together with each prefill.
     """
     batches = (rows,) if policy == "static" else powers(rows, min(rows, 8))
-    mixed = () if policy == "static" else batches[-2:]
+    mixed = () if policy == "static" else batches
     return Ladder(batches, (-(-context // PAGE),), (PIECES[-1], PIECE), PAGE, PIECES[:-1], mixed)

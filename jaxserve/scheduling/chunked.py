@@ -19,20 +19,26 @@ class Chunked:
     Attributes:
       budget: tokens of a step at most. At least as many as rows, so that every row can go on.
       multi_step: tokens that may be drawn in one plan while nobody waits.
+      piece: tokens that the programs fill a prompt's part up to. What is filled up counts in the budget, and only the end of a prompt
+        is no whole piece, so that a step takes no larger program than its budget says.
     """
 
     limits: Limits = dataclasses.field(default_factory=Limits)
     budget: int = 512
     multi_step: int = 1
+    piece: int = 1
 
     def __post_init__(self) -> None:
         if self.budget < self.limits.rows:
             raise UserError(
                 f"a budget of {self.budget} tokens a step is too small for {self.limits.rows} rows; raise it or lower the limit of rows"
             )
+        if self.piece < 1:
+            raise UserError(f"pieces of {self.piece} tokens; give at least 1")
 
     def __call__(self, state: State, now: float) -> tuple[Plan, State]:
         step = Planning(self.limits, state, now)
-        step.fill(self.budget - step.decode(spare=self.budget - len(step.rows)))
+        left = self.budget - step.decode(spare=self.budget - len(step.rows))
+        step.fill(left, self.piece if self.piece <= left else 1)  # a part of a piece is better than no progress
         step.repeat(self.multi_step)
         return step.done()

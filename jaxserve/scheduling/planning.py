@@ -118,15 +118,15 @@ class Planning:
         self.admitted.append(row.id)
         return self.prefill(self.desk.seat(row, grant), tokens)
 
-    def fill(self, budget: float) -> None:
-        """Run up to `budget` tokens of prompts: of those that have begun, then of the queue, in order, until one is refused."""
-        for row in self.partial:
-            budget -= self.prefill(row, budget)
-        for row in self.queue:
-            tokens = self.admit(row, budget)
-            if not tokens:
+    def fill(self, budget: float, piece: int = 1) -> None:
+        """Run up to `budget` tokens of prompts: of those that have begun, then of the queue, in order, until one is refused. Each takes
+        whole pieces, but for a prompt's last, which counts as whole."""
+        for row in (*self.partial, *self.queue):
+            part = budget - budget % piece if piece > 1 else budget
+            tokens = self.prefill(row, part) if row.id in self.rows else self.admit(row, part)
+            if not tokens and row.id not in self.rows:
                 break
-            budget -= tokens
+            budget -= -(-tokens // piece) * piece
 
     def repeat(self, steps: int) -> None:
         """Let the plan run `steps` times, if that delays nobody and takes memory from nobody.
