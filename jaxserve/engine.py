@@ -148,9 +148,13 @@ class Engine:
         """Requests that have not ended, in the order in which they came."""
         return self._clients.handles
 
-    def wait(self) -> None:
-        """Sleep until the policy wants to be asked again; returns at once where a step is under way or can be tried."""
-        self._loop.wait()
+    def wait(self, until: float = math.inf) -> None:
+        """Sleep until the policy wants to be asked again; returns at once where a step is under way or can be tried.
+
+        Args:
+          until: s, on the engine's clock, when there will be news for it: it is not slept beyond.
+        """
+        self._loop.wait(until)
 
     def run(self) -> Iterator[Piece]:
         """Everything that comes until nothing is left to do."""

@@ -75,13 +75,14 @@ class Loop:
         self._left = self._clock()
         return pieces
 
-    def wait(self) -> None:
-        """Sleep until the policy wants to be asked again; returns at once where a step is under way or can be tried."""
+    def wait(self, until: float = math.inf) -> None:
+        """See `Engine.wait`."""
         if self._flying or self._ask or self.idle:
             return
-        if self._scheduler.wake == math.inf:
+        due = min(self._scheduler.wake, until)
+        if due == math.inf:
             raise RuntimeError(f"the policy makes no progress with {len(self._scheduler.state.waiting)} requests in its queue")
-        self._sleep(max(self._scheduler.wake - self._clock(), 0))
+        self._sleep(max(due - self._clock(), 0))
         self._ask = True
 
     def drop(self, id: int) -> None:

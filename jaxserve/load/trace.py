@@ -74,7 +74,12 @@ class Blocks(Sequence[int]):
 
 
 def read_trace(path: Path) -> Iterator[Entry]:
-    """The lines of a trace file; which of the two kinds it is shows in its first character.
+    """The requests of a trace file; see `read_lines`."""
+    return (entry for _, entry in read_lines(path))
+
+
+def read_lines(path: Path) -> Iterator[tuple[int, Entry]]:
+    """(line number, request) of a trace file; which of the two kinds it is shows in its first character.
 
     Raises:
       UserError: the file can't be read or holds no request; a line is malformed, which is named by its number, or goes back in time.
@@ -92,7 +97,7 @@ def read_trace(path: Path) -> Iterator[Entry]:
                     f"{path.name} line {number}: it is {before - entry.arrival:g} s before the line above; sort by time"
                 )
             before = entry.arrival
-            yield entry._replace(arrival=entry.arrival - start)
+            yield number, entry._replace(arrival=entry.arrival - start)
         if math.isnan(start):
             raise UserError(f"{path.name} holds no request; give an Azure CSV or a Mooncake JSONL with at least one")
 

@@ -157,7 +157,9 @@ def test_wait_sleeps_until_the_policys_timer_and_no_longer():
     clock.now = 10.0
     handle = one.submit(numbered(0, 5), PLAIN)
     assert one.step() == [] and not one.idle
-    one.wait()
+    one.wait(until=12.0)  # when somebody is to arrive
+    assert clock.now == 12.0 and one.step() == []
+    one.wait(until=99.0)
     assert clock.now == 15.0
     one.step()
     assert len(handle.answers[0].tokens) == 1

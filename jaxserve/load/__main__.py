@@ -1,0 +1,86 @@
+"""Load on an engine or on any server with OpenAI's API: what clients see of it, and where it saturates.
+
+Only the command line stands here. JAX is imported once the options are known to be sound, and only where an engine runs here.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from costmodel import cli
+from jaxserve.load import options
+from jaxserve.load.asked import Asked
+from jaxserve.load.run import INTERRUPTED
+from jaxserve.load.session import Found, Session
+from jaxserve.load.slo import SLO
+from jaxserve.serve_settings import ServeSettings
+
+CTRL_C, CUT_SHORT = 130, 3  # exit codes of runs that are not complete: 128 + SIGINT, and for any other reason
+WIDTH = 160  # of the tables where there is no terminal
+
+
+@options.engine
+@click.command(epilog="Example: python -m jaxserve.load --rate 2/s --requests 50 --slo ttft-p95=1s,itl-p95=100ms")
+@options.how
+@click.option(
+    "--json", "as_json", is_flag=True, help="JSON on standard output: a run, or {runs, saturation} where there are several."
+)
+@click.option("--report", type=Path, help="Write a page there, with pictures.")
+@click.pass_context
+def main(
+    ctx: click.Context, limits: tuple[str, ...], duration: float | None, as_json: bool, report: Path | None, **given: Any
+) -> None:
+    """Send a load to an engine, or to a server at a URL, and say what its clients saw.
+
+    Requests are due by an absolute schedule (open loop) or when a client has had its answer (closed loop); latencies count from when a
+    request was due. Exits with 130 after Ctrl-C and with 3 when the server went away; what was measured until then is kept and marked.
+    """
+    if report is not None:
+        with cli.importing():
+            from jaxserve.report_page import check_path, write_report
+        check_path(report)
+    target = options.settings(ctx, given) if given["url"] is None else options.server(ctx, given)
+    asked = Asked(slo=SLO.parse(limits) if limits else None, duration=math.inf if duration is None else duration, **given)
+    with cli.Bars() as bars:
+        session: AbstractContextManager[Session]
+        if isinstance(target, ServeSettings):
+            with cli.importing():
+                from jaxserve.load.engine_session import engine_session  # see above
+            session = engine_session(target, asked, bars.bar, priced=report is not None)
+        else:
+            with cli.importing():
+                from jaxserve.load.http_session import http_session
+            session = http_session(asked, bars.bar, **target)
+        with session as made:
+            found = made.run()
+    _print(found, as_json)
+    if report is not None:
+        write_report(report, found.runs, command=" ".join(["python -m jaxserve.load", *sys.argv[1:]]))
+        click.echo(f"the report is in {report}", err=True)
+    if found.why:
+        click.echo(f"error: {found.why}; results up to then are above, marked as incomplete", err=True)
+        raise click.exceptions.Exit(CTRL_C if found.why == INTERRUPTED else CUT_SHORT)
+
+
+def _print(found: Found, as_json: bool) -> None:
+    if not as_json:
+        from jaxserve.load.tables import show
+
+        show(Console(width=None if Console().is_terminal else WIDTH, highlight=False), found.runs, found.saturation)
+    elif len(found.runs) == 1 and found.saturation is None:
+        print(json.dumps(found.runs[0].to_json(), allow_nan=False))
+    else:
+        saturation = found.saturation.to_json() if found.saturation else None
+        print(json.dumps({"runs": [run.to_json() for run in found.runs], "saturation": saturation}, allow_nan=False))
+
+
+if __name__ == "__main__":
+    cli.run(main)

@@ -1,0 +1,103 @@
+"""From settings to an engine that is to be measured."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from jaxserve.engine import Engine
+from jaxserve.load.asked import Asked
+from jaxserve.load.engine_client import EngineClient
+from jaxserve.load.measure import check_clients
+from jaxserve.load.recorder import Recorder
+from jaxserve.load.result import Pool
+from jaxserve.load.session import Session
+from jaxserve.load.source import Alphabet, Traced
+from jaxserve.reporting.programs import StepCosts
+from jaxserve.scheduling.watch import Watch, Watches
+from jaxserve.serve_settings import ServeSettings
+from jaxserve.setup import Bar, Setup, choose, known_ceilings
+from jaxserve.steplog import StepLog
+from models.checkpoint.sources import open_checkpoint
+from models.errors import UserError
+
+
+@contextmanager
+def engine_session(settings: ServeSettings, asked: Asked, bar: Bar, *, priced: bool) -> Iterator[Session]:
+    """An engine in this process.
+
+    Args:
+      priced: work out what every step should move and compute, for a report's roofline; it costs the host some time.
+
+    Raises:
+      UserError: bad input, or more memory than there is; before a weight is read.
+    """
+    setup = as_long_as_needed(settings, asked)
+    pool = setup.room.pool
+    for load in asked.loads:
+        check_clients(
+            load, asked, Pool(pool.units * settings.workers, pool.unit, pool.kind), prefix=pool.prefix and asked.source.shares
+        )
+    limits, predictor = known_ceilings(), setup.predictor()
+    watches, model = Watches(), setup.load(bar)
+    log = StepLog(settings.log) if settings.log else None
+
+    def make(recorder: Recorder) -> Engine:
+        watches.watches = _both(recorder, log)
+        return setup.engine(model, log=watches, bar=bar)
+
+    client = EngineClient(make)
+    always = watches.watches
+
+    def fresh() -> None:
+        if priced and predictor is not None and limits is not None:
+            watches.watches = (*always, StepCosts(predictor, limits.chip(), setup.dtype))
+
+    def more() -> dict[str, Any]:
+        costs = [watch for watch in watches.watches if isinstance(watch, StepCosts)]
+        return {"programs": costs[0].to_json(client.engine.programs)} if costs else {}
+
+    vocabulary, eos = setup.checkpoint.config.vocab_size, setup.tokenizer.eos_tokens
+    try:
+        with client:
+            yield Session(client, asked, lambda key: Alphabet(vocabulary, key, eos), bar, fresh, more)
+    finally:
+        if log:
+            log.close()
+
+
+def as_long_as_needed(settings: ServeSettings, asked: Asked) -> Setup:
+    """An engine that holds the longest request, and no more where nothing else is said.
+
+    Raises:
+      UserError: a request is too long for the model, or for the context that was asked for; of a trace it is named by its line.
+    """
+    checkpoint = open_checkpoint(settings.model)
+    limit = checkpoint.config.max_positions
+    most = settings.context or limit
+    of = "--context" if settings.context else settings.model
+    if isinstance(asked.source, Traced):
+        asked.source.check(most, of)
+    _, requests, _ = asked.drawn(0)
+    longest = max(requests, key=lambda request: request.life)
+    if longest.life > most:
+        raise UserError(
+            f"a prompt of {len(longest.prompt)} tokens with {longest.limit} to follow needs a context of {longest.life}, but {of} takes "
+            f"{most}; lower --prompt or --output, or take a larger context"
+        )
+    if settings.ladder is None and settings.context is None:
+        settings = dataclasses.replace(settings, context=min(max(longest.life, 2), limit))
+    setup = choose(settings, checkpoint)
+    if isinstance(asked.source, Traced):
+        asked.source.check(setup.context, "this engine")  # a ladder file or a small pool may hold less
+    if longest.life > setup.context:
+        raise UserError(
+            f"a request needs a context of {longest.life}, and this engine holds {setup.context}; give more --pages, or another --ladder"
+        )
+    return setup
+
+
+def _both(recorder: Recorder, log: StepLog | None) -> tuple[Watch, ...]:
+    return (recorder, log) if log else (recorder,)

@@ -1,0 +1,152 @@
+"""Every request with the time of every token, from what a scheduler is seen to do: the same for an engine and for a simulation."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import deque
+from collections.abc import Callable
+
+from jaxserve.load.record import UNFINISHED, Record
+from jaxserve.scheduling.dynamic import Dynamic
+from jaxserve.scheduling.outcome import End, Outcome
+from jaxserve.scheduling.plan import Ids, Plan
+from jaxserve.scheduling.policy import Policy
+from jaxserve.scheduling.request import Request
+from jaxserve.scheduling.state import State
+from jaxserve.scheduling.watch import Watch
+from jaxserve.served import Books, Served
+from jaxserve.steprecord import StepRecord
+from models.errors import UserError
+
+
+@dataclasses.dataclass(slots=True)
+class _Row:
+    """An answer that waits or runs. Times are s on the scheduler's clock."""
+
+    request: Request
+    submitted: float
+    ready: float
+    started: float = math.nan
+    cached: int = 0
+    preemptions: int = 0
+    tokens: list[float] = dataclasses.field(default_factory=list)
+
+
+class Recorder(Watch):
+    """Takes down a `Record` for every answer. It has no client, so what was due was sent, and a token that is known has arrived.
+
+    Args:
+      ended: called with each record when the answer is over; by default they are kept, for `records`. Memory then grows with every token.
+
+    Attributes:
+      steps: what the steps took, of an engine that ran them on a device.
+    """
+
+    def __init__(self, ended: Callable[[Record], None] | None = None):
+        self._over: list[Record] = []
+        self._ended = ended or self._over.append
+        self._books = Books(self._leave)
+        self._rows: dict[int, _Row] = {}
+        self._flying: list[deque[Ids]] = []  # of each worker, who starts with each plan that is under way
+        self._forms, self._forming = False, math.nan
+        self._now = 0.0
+        self.steps: list[StepRecord] = []
+
+    def records(self) -> list[Record]:
+        """Of all answers that are kept, by id; those that still wait or run as they stand, "unfinished"."""
+        open = [self._record(id, row, self._now, UNFINISHED) for id, row in self._rows.items()]
+        return sorted(self._over + open, key=lambda record: record.id)
+
+    def started(self, policy: Policy, state: State) -> None:
+        self._forms = isinstance(policy, Dynamic)
+        self._flying = [deque() for _ in state.workers]
+
+    def submitted(self, state: State, request: Request, refused: UserError | None, now: float) -> None:
+        self._now = now
+        for id in range(request.id, request.id + request.samples):
+            self._rows[id] = _Row(request, now, math.nan if self._forms else now)
+        self._books.submitted(state, request, refused, now)
+
+    def cancelled(self, state: State, id: int, now: float) -> None:
+        self._now = now
+        self._books.cancelled(state, id, now)
+
+    def planned(self, before: State, plan: Plan, after: State, now: float) -> None:
+        self._now = now
+        if not plan.ids:
+            free = not any(worker.rows or worker.flying for worker in after.workers)
+            if self._forms and free and after.waiting and math.isnan(self._forming):
+                self._forming = now
+        else:
+            self._begin(plan, now)
+        for id in plan.preempted:
+            self._rows[id].preemptions += 1
+        self._books.planned(before, plan, after, now)
+
+    def folded(self, before: State, plan: Plan, outcome: Outcome, after: State, ends: tuple[End, ...], now: float) -> None:
+        self._now = now
+        flying = self._flying[plan.worker]
+        flying.popleft()
+        if flying:  # its worker is free for it as of now
+            self._start(flying[0], now)
+        for id, tokens in zip(plan.ids, outcome.tokens, strict=True):
+            if tokens and (row := self._rows.get(id)) is not None:
+                row.tokens += [now] * len(tokens)
+        self._books.folded(before, plan, outcome, after, ends, now)
+
+    def stepped(self, record: StepRecord) -> None:
+        self.steps.append(record)
+
+    def _begin(self, plan: Plan, now: float) -> None:
+        """A plan was made; who is in one for the first time starts with it, now or when the plan before has run."""
+        new: list[int] = []
+        if plan.admitted:
+            found = dict(zip(plan.ids, plan.starts, strict=True))
+            for id in plan.admitted:
+                row = self._rows[id]
+                if not row.tokens and not row.preemptions:  # else it comes back
+                    family = range(id, row.request.id + row.request.samples)
+                    new += family
+                    for each in family:
+                        self._rows[each].cached = found[id]
+                        self._rows[each].ready = self._gathered(row, now)
+            self._forming = math.nan
+        flying = self._flying[plan.worker]
+        if not flying:
+            self._start(tuple(new), now)
+        flying.append(tuple(new))
+
+    def _gathered(self, row: _Row, now: float) -> float:
+        """When it would have been ready, had all its waiting for company come first: a worker was free, and the batch still formed."""
+        if not self._forms or math.isnan(self._forming):
+            return row.submitted
+        return min(row.submitted + (now - self._forming), now)
+
+    def _start(self, ids: Ids, now: float) -> None:
+        for id in ids:
+            if id in self._rows:  # else its client has gone
+                self._rows[id].started = now
+
+    def _leave(self, answer: Served) -> None:
+        self._ended(self._record(answer.id, self._rows.pop(answer.id), answer.end, answer.reason))
+
+    @staticmethod
+    def _record(id: int, row: _Row, end: float, reason: str) -> Record:
+        request = row.request
+        return Record(
+            id=id,
+            intended=request.arrival,
+            sent=request.arrival,
+            submitted=row.submitted,
+            ready=row.ready,
+            started=row.started,
+            prefilled=row.tokens[0] if row.tokens else math.nan,
+            tokens=tuple(row.tokens),
+            end=end,
+            prompt=len(request.prompt),
+            output=len(row.tokens),
+            cached=row.cached,
+            preemptions=row.preemptions,
+            reason=reason,
+        )

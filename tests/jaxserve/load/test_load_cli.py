@@ -1,0 +1,237 @@
+"""`python -m jaxserve.load` as users meet it. Oracles: a server that counts what it is asked, JSON's own grammar, and exit codes."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import json
+import os
+import signal
+import threading
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from costmodel import cli
+from jaxserve.engine import Engine
+from jaxserve.load.__main__ import main
+from jaxserve.load.result import Run
+from tests.jaxserve import commands
+from tests.jaxserve.commands import error_line
+from tests.jaxserve.load.fake_server import serving
+from tests.jaxserve.shared_programs import shared
+
+__all__ = ["shared"]
+
+TINY = ("--model", "random:tiny", "--dtype", "float32", "--ladder", "ladder.json", "--prompt", "6", "--output", "3")
+TRACE = "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:40.0,30,5\n2023-11-16 18:15:40.1,900,100\n"
+needs_http = pytest.mark.skipif(importlib.util.find_spec("httpx2") is None, reason="needs the extra http")
+
+
+class Left(BaseException):
+    """Stands for the end of the process."""
+
+
+class Ran(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """Strict."""
+
+        def refuse(name: str) -> None:
+            raise AssertionError(f"{name} is not JSON")
+
+        return json.loads(self.out, parse_constant=refuse)
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
+    """Runs the command in this process, in a folder with a trace."""
+
+    def leave(code: int) -> None:
+        raise Left(code)
+
+    def run(*arguments: str) -> Ran:
+        with pytest.raises(Left) as left:
+            cli.run(main, list(arguments))
+        return Ran(left.value.args[0], *capsys.readouterr())
+
+    monkeypatch.setattr(os, "_exit", leave)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "trace.csv").write_text(TRACE)
+    (tmp_path / "empty.csv").write_text(TRACE.partition("\n")[0] + "\n")
+    (tmp_path / "wrong.csv").write_text(TRACE + "2023-11-16 18:15:41.0,5,\n")
+    return run
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("", "nothing says how requests come"),
+        ("--rate 5", "--rate is '5', which has no unit; give one of /s, /min, /h, such as 20/s"),
+        ("--rate 5ms", "--rate is '5ms', which has the unit 'ms'"),
+        ("--rate 1/s,0/s", "above 0"),
+        ("--clients 0", "--clients is 0"),
+        ("--clients 2 --rate 1/s", "--rate is of an open loop"),
+        ("--rate 1/s --slo ttft-p95=250", "ttft-p95 is '250', which has no unit"),
+        ("--rate 1/s --slo ttft=1s", "METRIC-pN=TIME"),
+        ("--rate 1/s --slo latency-p95=1s", "ttft, itl, tpot, e2e"),
+        ("--rate 1/s --saturate", "--saturate looks for"),
+        ("--rate 1/s --duration 10", "--duration is '10', which has no unit"),
+        ("--trace none.csv", "cannot be read"),
+        ("--trace empty.csv", "empty.csv holds no request"),
+        ("--trace wrong.csv", "wrong.csv line 4: GeneratedTokens is ''"),
+        ("--rate 1/s --policy dynamic --budget 5", "budget is given"),
+        ("--rate 1/s --rows 0", "rows is 0"),
+        ("--rate 1/s --url http://localhost:1 --rows 4", "--rows is of an engine in this process"),
+        ("--rate 1/s --timeout 5s", "--timeout is of a server at a URL"),
+        ("--rate 1/s --no-ignore-eos", "--ignore-eos is of a server at a URL"),
+        ("--rate 1/s --model random:none", "random:none"),
+        ("--rate 1/s --report none/report.html", "none"),
+        (
+            "--trace trace.csv --model random:tiny --context 500",
+            "trace.csv line 3: 900 prompt tokens and 100 to follow need a context of 999, but --context takes 500; give --length-scale 0.5",
+        ),
+        (
+            "--rate 1/s --model random:tiny --context 500 --prompt 900",
+            "a prompt of 900 tokens with 64 to follow needs a context of 963, but --context takes 500",
+        ),
+        ("--clients 30 --model random:tiny --prompt 20 --output 5 --pages 40", "30 clients with at least 2 pages"),
+    ],
+)
+def test_bad_input(here: Any, arguments: str, said: str):
+    ran = here(*arguments.split())
+    assert ran.code == 2 and said in error_line(ran.err) and not ran.out
+
+
+def test_help(here: Any):
+    ran = here("--help")
+    assert ran.code == 0 and "Example: python -m jaxserve.load" in ran.out and "--policy" in ran.out and "--slo" in ran.out
+
+
+def test_an_engine(here: Any, shared: Path):
+    ran = here(*TINY, *"--clients 2 --requests 6 --warmup 2 --slo ttft-p95=10s --seed 3 --json".split())
+    run = Run.from_json(ran.json)
+    assert ran.code == 0 and run.complete and (len(run.records), len(run.warmup)) == (4, 2)
+    assert all(record.answered and record.output == 3 for record in run.records) and run.steps and run.summary.met
+    assert run.settings["rows"] == 2 and run.settings["policy"] == "continuous" and run.settings["seed"] == 3
+    assert run.warm == 0 and run.pool is not None and run.pool.units == 6
+    plain = ran.json["summary"]
+    assert plain["definitions"]["percentile"].startswith("nearest rank") and plain["ttft"]["few"] == [
+        "p50",
+        "p90",
+        "p95",
+        "p99",
+    ]
+
+
+def test_several_for_people(here: Any, shared: Path):
+    """The measurement plan in small: several closed loops, then rates."""
+    ran = here(*TINY, *"--clients 1,2 --requests 4".split())
+    assert ran.code == 0 and "All runs" in ran.out and "1 client" in ran.out and "2 clients" in ran.out
+    assert "Little's law" in ran.out and "TTFT by part" in ran.out and "nearest rank" in ran.out
+    ran = here(*TINY, *"--rate 50/s,100/s --requests 4 --policy chunked --budget 8 --json".split())
+    assert [run["settings"]["load"] for run in ran.json["runs"]] == ["poisson 50/s", "poisson 100/s"]
+
+
+def test_a_trace_on_an_engine(here: Any, shared: Path):
+    arguments = ("--model", "random:tiny", "--dtype", "float32", "--ladder", "ladder.json", "--trace", "trace.csv")
+    ran = here(*arguments, *"--length-scale 0.04 --time-scale 0.5 --json".split())
+    run = Run.from_json(ran.json)
+    assert [(r.prompt, r.output) for r in run.records] == [(1, 1), (36, 4)] and run.settings["source"]["length_scale"] == 0.04
+    assert [r.intended for r in run.records] == pytest.approx([0.0, 0.05])
+    ran = here(*arguments)  # the ladder holds 48 tokens
+    offered = error_line(ran.err).partition("--length-scale ")[2].partition(",")[0]
+    assert ran.code == 2 and here(*arguments, "--length-scale", offered, "--json").code == 0
+
+
+def test_ctrl_c_keeps_what_there_is(here: Any, shared: Path, monkeypatch: pytest.MonkeyPatch):
+    """Hit in the thirtieth step."""
+    step, count = Engine.step, itertools.count()
+
+    def hit(engine: Engine) -> Any:
+        if next(count) == 30:
+            signal.raise_signal(signal.SIGINT)
+        return step(engine)
+
+    monkeypatch.setattr(Engine, "step", hit)
+    ran = here(*TINY, *"--rate 20/s --requests 100000 --json".split())
+    assert ran.code == 130 and "interrupted by Ctrl-C" in error_line(ran.err)
+    run = Run.from_json(ran.json)
+    assert not run.complete and "Ctrl-C" in run.why and any(record.answered for record in run.records)
+
+
+def test_a_limit_below_one_step(here: Any, shared: Path):
+    ran = here(*TINY, *"--rate 20/s --requests 5 --saturate --slo itl-p95=1us".split())
+    assert ran.code == 2 and "itl-p95 is 0.001 ms, below one step" in error_line(ran.err)
+
+
+@needs_http
+def test_a_server_at_a_url(here: Any):
+    with serving(token=0.001, cached=True) as server:
+        arguments = ("--url", server.url, *"--rate 200/s --requests 12 --prompt 5 --output 4 --json".split())
+        first, second = here(*arguments), here(*arguments)
+    runs = [Run.from_json(ran.json) for ran in (first, second)]
+    assert [ran.code for ran in (first, second)] == [0, 0] and [len(run.records) for run in runs] == [12, 12]
+    assert [run.warm for run in runs] == [0, 12 * 4]  # the same load twice: the second finds the first one's prompts
+    assert sorted(body["prompt"] for body in server.asked[:12]) == sorted(body["prompt"] for body in server.asked[12:])
+    assert runs[0].settings["url"] == server.url and runs[0].settings["model"] == "fake"
+    assert max(max(body["prompt"]) for body in server.asked) < 10_000
+
+
+@needs_http
+def test_a_server_that_dies(here: Any):
+    """While the twentieth request is under way."""
+
+    def die(number: int) -> str:
+        if number == 20:
+            threading.Thread(target=server.stop).start()
+        return ""
+
+    with serving(die) as server:
+        ran = here("--url", server.url, *"--rate 100/s --requests 1000 --output 2 --json".split())
+    run = Run.from_json(ran.json)
+    assert ran.code == 3 and "is gone" in error_line(ran.err) and not run.complete
+    assert 5 < run.summary.answered < 1000 and run.summary.counts["failed"] >= 1
+
+
+@needs_http
+def test_saturation_over_http(here: Any):
+    with serving(token=0.0, first=0.02) as server:
+        ran = here(
+            "--url", server.url, *"--rate 50/s --requests 20 --output 1 --saturate --probes 2 --slo ttft-p50=5s --json".split()
+        )
+    assert ran.code == 0 and ran.json["saturation"]["rate"] == 100.0 and len(ran.json["runs"]) == 2
+
+
+@needs_http
+def test_a_key(here: Any, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("SECRET", "abc")
+    with serving() as server:
+        arguments = ("--url", server.url, *"--clients 1 --requests 1 --json".split())
+        for more in ((), ("--key-variable", "SECRET")):
+            ran = here(*arguments, *more)
+            assert ran.code == 0 and "abc" not in ran.out
+        assert server.keys == {None, "Bearer abc"}
+        assert "--key-variable NONE is empty" in error_line(here(*arguments, "--key-variable", "NONE").err)
+
+
+@needs_http
+def test_nobody_there(here: Any):
+    with serving() as server:
+        server.stop()
+        ran = here("--url", server.url, "--rate", "5/s", "--model", "some")
+    assert ran.code == 2 and "no server answers at" in error_line(ran.err)
+
+
+@pytest.mark.slow
+def test_in_a_process_of_its_own(tmp_path: Path):
+    commands.folder(tmp_path / "m")
+    arguments = "--model ./m --rows 2 --clients 2 --requests 4 --prompt 6 --output 3 --json --report report.html".split()
+    ran = commands.run("jaxserve.load", *arguments, cache=tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    assert len(Run.from_json(json.loads(ran.stdout)).records) == 4 and "<html" in (tmp_path / "report.html").read_text()
