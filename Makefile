@@ -3,6 +3,8 @@
 
 PYTHON ?= python3
 BATCH ?= 64
+# Processes of the quick tests. Each takes up to 3 GiB; a file's tests stay in one, for they share what they have compiled.
+WORKERS ?= 2
 
 venv := .venv/bin/python
 pip := $(venv) -m pip --disable-pip-version-check --quiet
@@ -22,7 +24,7 @@ demo: $(stamps)/weights ## decode 64 prompts at once with real weights (BATCH=1,
 	$(venv) -m jaxserve.decode --batch $(BATCH)
 
 test: lint $(stamps)/weights ## lint, type check, and every test that needs nothing more
-	$(venv) -m pytest -m "not slow and not peers and not targets"
+	$(venv) -m pytest -n $(WORKERS) --dist loadfile -m "not slow and not peers and not targets"
 
 test-all: $(stamps)/peers $(stamps)/targets $(stamps)/weights ## the slow tests, other chips, transformers and llama.cpp
 	$(venv) -m pytest -m "slow or peers or targets"

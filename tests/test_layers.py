@@ -22,6 +22,8 @@ PLAIN = (  # plain Python, no accelerator library
     "jaxserve/scheduling",
     "jaxserve/speculative",
     "jaxserve/load",
+    "jaxserve/reporting",
+    "jaxserve/report_page.py",
     *(
         f"jaxserve/{name}.py"
         for name in ("pages", "prefix", "sampling_params", "pieces", "detokenize", "stop", "answer", "pool")
