@@ -24,6 +24,8 @@ PLAIN = (  # plain Python, no accelerator library
     "jaxserve/load",
     "jaxserve/reporting",
     "jaxserve/report_page.py",
+    "jaxserve/sizing",
+    "jaxserve/size.py",
     *(
         f"jaxserve/{name}.py"
         for name in ("pages", "prefix", "sampling_params", "pieces", "detokenize", "stop", "answer", "pool")

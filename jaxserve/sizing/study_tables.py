@@ -1,0 +1,187 @@
+"""The tables and plain data of a sizing study."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from rich.table import Table
+
+from costmodel.commands.output import Output, table
+from costmodel.sizing import gib
+from jaxserve.load.quantiles import Quantiles
+from jaxserve.load.saturation import Saturation
+from jaxserve.sizing.plan import URL, Command, commands, needs_server
+from jaxserve.sizing.study import Line, Study
+from jaxserve.sizing.trial import Tally, Trial
+
+MODELLED = (
+    "¹ analytical: nominal reads each weight once a step, the embedding table too, and each sequence's KV once; full reads a few rows of "
+    "the table, and charges activations, KV writes, attention and collectives. Neither knows a kernel or a launch: they are estimates, not "
+    "bounds, and cannot alone decide an ITL target"
+)
+SIMULATED = (
+    "² simulated: the scheduler that will run, on a virtual clock; a step takes its full analytical time, and kernels below their roof, "
+    "launches and the host come on top. * too few requests for that percentile"
+)
+NUMBERS = (
+    "Three different numbers: how many clients are in the system, waiting or served; how many places of the engine are taken, which the "
+    "cap bounds; how many of those one step runs. A cap reserves no memory: who is admitted follows the pages that are free"
+)
+
+
+def study_output(found: Study, as_json: bool) -> Output:
+    """All of it."""
+    plan = commands(found)
+    parts: list[str | Table] = [*heading(found), _candidates(found), MODELLED]
+    ran = [line for line in found.lines if line.trial is not None]
+    if ran:
+        parts += [_latencies(found, ran), SIMULATED]
+        if hasty := [str(line.candidate.batch) for line in ran if _of(line).hasty]:
+            parts.append(
+                f"a short run: at cap {', '.join(hasty)} the system was still filling up when the first of the requests that are judged "
+                "came; give more --requests before you believe what was met"
+            )
+        parts += [_numbers(found, ran), NUMBERS]
+    if found.limit is not None:
+        parts.append(f"admission limit ² of cap {found.limited}: {_limit(found.limit)}")
+    elif found.limited is not None:
+        parts.append(f"admission limit of cap {found.limited}: so few requests say nothing of it; give more --requests")
+    for run in found.measured:
+        foreign = run.foreign(found.traffic.rate, found.traffic.demand)
+        said = f"measured, cap {run.cap}: {run.verdict(found.asked.slo).reason}"
+        parts.append(said + (f"; decides nothing here: {foreign}" if foreign else ""))
+    parts += ["verdicts", *(f"  {line.candidate.batch}: {line.verdict.word}: {line.verdict.reason}" for line in found.lines)]
+    if plan:
+        where = f"a server at {URL} that runs it" if needs_server(found) else "the chip that is meant"
+        parts += [f"measurement plan, to be run on {where}; give each file back with --measured FILE"]
+        parts += [text for command in plan for text in (f"  # {command.purpose}", f"  {command.text}")]
+    return Output(plain(found, plan), parts, form="json" if as_json else "text")
+
+
+def heading(found: Study) -> list[str]:
+    """What the figures are of."""
+    asked, pool, context = found.asked, found.pool, found.context
+    each = pool.sequence(context)
+    before = int(pool.size // each)
+    slo = ", ".join(f"{metric.upper()} P{q:g} <= {limit * 1e3:g} ms" for metric, q, limit in asked.slo.limits())
+    policy = f"chunked, {asked.budget} tokens a step" if asked.policy[0] == "chunked" else asked.policy[0]
+    return [
+        f"{found.chosen.name} on {found.placement.degree} x {found.placement.chip.name}, weights {asked.dtype}, KV "
+        f"{found.placement.kv.name}, policy {policy}",
+        found.fit.verdict,
+        f"KV pool {gib(pool.size)}: {gib(each)} a full sequence of {context} tokens, {before} full sequences before block metadata and "
+        f"headroom, {pool.sequences(context)} after: {pool.pages:,} pages of {pool.page} tokens, {pool.entry:g} B of page table each "
+        f"({pool.metadata / 1024:,.0f} KiB), {asked.headroom:.1%} of them kept free",
+        f"{found.traffic.source}: {found.traffic.rate:.4g} requests/s; {slo}",
+    ]
+
+
+def _candidates(found: Study) -> Table:
+    rows = []
+    for line in found.lines:
+        seen = line.candidate
+        over = gib(seen.over) if seen.over else "-"
+        steps = (f"{seen.nominal * 1e3:.2f}", f"{seen.full * 1e3:.2f}", f"{seen.batch / seen.nominal:,.0f}")
+        rows.append((str(seen.batch), gib(seen.kv), over, *steps, line.verdict.word))
+    columns = ("batch", "KV", "over the pool", "nominal step ms ¹", "full step ms ¹", "tok/s nominal ¹", "verdict")
+    return table("candidate batches of full sequences", columns, rows, words=1)
+
+
+def _latencies(found: Study, lines: list[Line]) -> Table:
+    rows = []
+    for line in lines:
+        ran = _of(line)
+        met = "met" if ran.met else f"missed: {ran.missed}"
+        latencies = (*_points(ran.summary.ttft), *_points(ran.summary.itl))
+        rows.append((str(line.candidate.batch), *latencies, f"{ran.summary.tokens_per_s:,.0f}", met))
+    names = (f"{metric} P{q} ms ²" for metric in ("TTFT", "ITL") for q in (50, 95, 99))
+    title = f"each as a cap, at {found.traffic.rate:.4g} requests/s"
+    return table(title, ("cap", *names, "tok/s ²", "SLO ²"), rows, words=1)
+
+
+def _numbers(found: Study, lines: list[Line]) -> Table:
+    rows = []
+    for line in lines:
+        ran = _of(line)
+        most = ran.pages * found.pool.page * found.pool.token
+        tallies = (f"{ran.within:.1f}", *_tally(ran.active), *_tally(ran.batch))
+        rows.append((str(line.candidate.batch), *tallies, gib(line.candidate.kv), gib(most), str(ran.preemptions)))
+    crowd = ("clients, mean ²", "places taken, mean ²", "most", "in a step, mean ²", "most")
+    columns = ("cap", *crowd, "KV if full", "KV in use, most ²", "preemptions ²")
+    return table("clients, active sequences, rows of a step", columns, rows)
+
+
+def _limit(limit: Saturation) -> str:
+    """The highest rate, what breaks beyond it, and the admission limit that follows; none where nothing broke."""
+    if limit.above == math.inf:
+        return f"none was found: the SLO holds at every rate that was tried, up to {limit.rate:.4g}/s"
+    beyond = next(probe for probe in limit.probes if probe.rate == limit.above)
+    return f"{limit.verdict}; at {limit.above:.4g}/s: {beyond.why}"
+
+
+def _of(line: Line) -> Trial:
+    assert line.trial is not None
+    return line.trial
+
+
+def _points(of: Quantiles) -> tuple[str, ...]:
+    """P50, P95 and P99 in ms; a star where the sample is too small."""
+    return tuple("-" if math.isnan(of.at(q)) else f"{of.at(q) * 1e3:,.2f}{'*' if q in of.few else ''}" for q in (50, 95, 99))
+
+
+def _tally(of: Tally) -> tuple[str, str]:
+    return f"{of.mean:.1f}", str(of.most)
+
+
+def plain(found: Study, plan: list[Command]) -> dict[str, Any]:
+    """For --json. Seconds and bytes."""
+    pool = found.pool
+    return {
+        "heading": heading(found),
+        "fits": found.fit.fits,
+        "least_degree": found.fit.least,
+        "pool": {
+            "bytes": pool.size,
+            "sequence_bytes": pool.sequence(found.context),
+            "sequences_before": int(pool.size // pool.sequence(found.context)),
+            "sequences": pool.sequences(found.context),
+            "pages": pool.pages,
+            "usable_pages": pool.usable,
+            "metadata_bytes": pool.metadata,
+        },
+        "slo": found.asked.slo.to_json(),
+        "rate": found.traffic.rate,
+        "candidates": [_plain_line(line) for line in found.lines],
+        "admission": {"cap": found.limited, **found.limit.to_json()} if found.limit else None,
+        "clients": list(found.clients),
+        "plan": [command._asdict() | {"text": command.text} for command in plan],
+    }
+
+
+def _plain_line(line: Line) -> dict[str, Any]:
+    seen, ran = line.candidate, line.trial
+    simulated = None
+    if ran is not None:
+        simulated = {
+            "summary": {key: value for key, value in ran.summary.to_json().items() if key != "definitions"},
+            "met": ran.met,
+            "missed": ran.missed,
+            "hasty": ran.hasty,
+            "clients_mean": ran.within,
+            "active": ran.active._asdict(),
+            "step": ran.batch._asdict(),
+            "pages_most": ran.pages,
+            "preemptions": ran.preemptions,
+        }
+    return {
+        "batch": seen.batch,
+        "kv_bytes": seen.kv,
+        "over_bytes": seen.over,
+        "nominal_step": seen.nominal,
+        "full_step": seen.full,
+        "ceiling_tokens_per_s": seen.ceiling,
+        "verdict": line.verdict.word,
+        "reason": line.verdict.reason,
+        "simulated": simulated,
+    }
