@@ -52,6 +52,10 @@ _RTX4090 = (  # tensor cores that accumulate in f32, as matmuls here do
     _peaks(165.2, float32=82.6, tf32=82.6, float8=330.3, int8=660.6, int4=1321.2),
     _peaks(330.3, tf32=165.2, float8=660.6, int8=1321.2, int4=2642.4),
 )
+_RTXPRO6000 = (  # a professional card multiplies at full rate into f32
+    _peaks(503.8, float32=125.9, tf32=251.9, float8=1007.6, int8=1007.6, float4=2015.2),
+    _peaks(1007.6, tf32=503.8, float8=2015.2, int8=2015.2, float4=4030.5),
+)
 _MI300X = (
     _peaks(1307.4, float32=163.4, tf32=653.7, float8=2614.9, int8=2614.9),
     _peaks(2614.9, tf32=1307.4, float8=5229.8, int8=5229.8),
@@ -71,6 +75,7 @@ _TABLE = (  # GB, GB/s, dense and sparse peaks, GB/s of links in one direction, 
     _chip("l4", 24, 300, *_L4, 32, 48 * _MIB, "NVIDIA L4 data sheet; links: PCIe 4 x16"),
     _chip("l40s", 48, 864, *_L40S, 32, 96 * _MIB, "NVIDIA L40S data sheet; links: PCIe 4 x16"),
     _chip("rtx-4090", 24, 1008, *_RTX4090, 32, 72 * _MIB, "NVIDIA Ada white paper, GeForce RTX 4090; links: PCIe 4 x16"),
+    _chip("rtx-pro-6000", 96, 1792, *_RTXPRO6000, 64, 128 * _MIB, "NVIDIA RTX Blackwell PRO white paper, Workstation; links: PCIe 5 x16"),
     _chip("mi300x", 192, 5300, *_MI300X, 448, 256 * _MIB, "AMD Instinct MI300X data sheet; links: 7 Infinity Fabric"),
     _tpu("tpu-v4", 32, 1200, _peaks(275, int8=275), 270, 32, "Google Cloud TPU v4; links: Pope et al. 2022, section 4"),
     _tpu("tpu-v5e", 16, 819, _peaks(197, int8=394), 200, 128, "Google Cloud TPU v5e; links: 400 GB/s both ways"),
@@ -90,6 +95,7 @@ ALIASES: Mapping[str, str] = {
     "h200-sxm": "h200",
     "4090": "rtx-4090",
     "rtx4090": "rtx-4090",
+    "rtxpro6000": "rtx-pro-6000",
     "tpu7x": "tpu-v7x",
     "v5litepod": "tpu-v5e",
     **{name.removeprefix("tpu-"): name for name in CHIPS if name.startswith("tpu-")},
@@ -109,6 +115,7 @@ DEVICES: Mapping[str, str] = {
     "NVIDIA L4": "l4",
     "NVIDIA L40S": "l40s",
     "NVIDIA GeForce RTX 4090": "rtx-4090",
+    "NVIDIA RTX PRO 6000 Blackwell Workstation Edition": "rtx-pro-6000",
     "TPU v4": "tpu-v4",
     "TPU v5 lite": "tpu-v5e",
     "TPU v5e": "tpu-v5e",

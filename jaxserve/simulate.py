@@ -6,10 +6,7 @@ runs, so memory is flat over any number of requests.
 
 from __future__ import annotations
 
-import heapq
-import itertools
-import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from jaxserve.scheduling.outcome import Outcome
@@ -20,7 +17,14 @@ from jaxserve.scheduling.scheduler import Scheduler
 from jaxserve.scheduling.state import State
 from jaxserve.scheduling.watch import Watch, Watches
 from jaxserve.served import Books, Served
-from models.errors import UserError
+from jaxserve.virtual.clients import Clients, OpenLoop
+from jaxserve.virtual.clock import VirtualClock
+from jaxserve.virtual.faults import Fault, Faults
+from jaxserve.virtual.faulty import Crowd, FaultyPace, Leaving
+from jaxserve.virtual.pace import Pace
+from jaxserve.virtual.workers import Workers
+
+_DRAWN = ((), (1,))  # by the number of draws; most are one
 
 
 class Simulated(NamedTuple):
@@ -29,7 +33,7 @@ class Simulated(NamedTuple):
     Attributes:
       state: the last one.
       seconds: when the last thing happened.
-      busy: s that each worker ran plans.
+      busy: s that each worker ran plans, stalls included.
       plans: that had rows; steps: a plan of several counts as many.
       ran: tokens that were run, those of prompts that had to be run again included; of several steps, one for each token drawn.
       drawn: tokens that answers were given.
@@ -50,117 +54,59 @@ class Simulated(NamedTuple):
 
 def one_token(plan: Plan) -> Outcome:
     """What a step comes to where only lengths matter: a token for each draw, and no end but the limit."""
-    return Outcome(tuple([(1,) * draws for draws in plan.draws]))
+    return Outcome(tuple([_DRAWN[draws] if draws < 2 else (1,) * draws for draws in plan.draws]))
 
 
 def simulate(
     policy: Policy,
     state: State,
-    requests: Iterable[Request],
-    seconds: Callable[[Plan], float],
+    requests: Iterable[Request] | Clients,
+    seconds: Callable[[Plan], float] | Pace,
     *,
     run: Callable[[Plan], Outcome] = one_token,
     cancels: Iterable[tuple[float, int]] = (),
+    faults: Iterable[Fault] = (),
     served: Callable[[Served], None] = lambda answer: None,
     watch: Watch | None = None,
 ) -> Simulated:
     """Everything from the first arrival to the last end.
 
-    What is due at the same moment comes in this order: requests, cancellations, outcomes.
+    What is due at the same moment comes in this order: requests, cancellations, outcomes; then what follows from these.
 
     Args:
-      requests: in the order of their arrival, which is when they are submitted; taken one at a time.
-      seconds: what a plan takes; with several plans under way, one after the other on each worker. A `Predictor`, or a log.
+      requests: in the order of their arrival, which is when they are submitted; taken one at a time. Or clients that ask.
+      seconds: what a plan takes; with several plans under way, one after the other on each worker. A `Predictor`, or a pace, which
+        knows of the host's part as well.
       run: what a plan comes to.
       cancels: (time, id).
+      faults: what goes wrong; where there is a burst, all ids are given out anew, see `Crowd`, and faults name the new ones.
       served: told of every answer when it is over, of those refused too.
       watch: sees all that the scheduler does.
 
     Raises:
-      UserError: requests go back in time.
+      UserError: requests go back in time; a fault that can't be.
       RuntimeError: the policy leaves requests waiting for ever, or asks to be called again at once; a step that takes no time, or
         for ever.
     """
-    books = Books(served)
-    scheduler = Scheduler(policy, state, Watches(books, watch) if watch else books)
-    workers = _Workers(scheduler, run, seconds)
-    arrivals, leaving = _ascending(requests), iter(sorted(cancels, key=lambda cancel: cancel[0]))
-    coming, going, now = next(arrivals, None), next(leaving, None), 0.0
-    while True:
-        due = coming.arrival if coming else math.inf
-        due = min(due, going[0] if going else math.inf, workers.due, scheduler.wake)
-        if due == math.inf:
-            break
-        now = due
-        while coming and coming.arrival <= now:
-            _submit(scheduler, coming, now)
-            coming = next(arrivals, None)
-        while going and going[0] <= now:
-            scheduler.cancel(going[1], now)
-            going = next(leaving, None)
-        workers.fold(now)
-        while (plan := scheduler.plan(now)) is not None:
-            workers.start(plan, now)
-        if not scheduler.wake > now:
-            raise RuntimeError(f"the policy wants to be called again at {scheduler.wake} s, which is not after {now} s")
+    wrong = Faults.of(faults, len(state.workers))
+    clients: Clients = OpenLoop(requests) if isinstance(requests, Iterable) else requests
+    if wrong.bursts:
+        clients = Crowd(clients, wrong.bursts)
+    pace = seconds if isinstance(seconds, Pace) else Pace(seconds)
+    if wrong.slow or wrong.stalls:
+        pace = FaultyPace(pace, wrong.slow, wrong.stalls)
+    leaving = Leaving(cancels, wrong.leaves)
+
+    def over(answer: Served) -> None:
+        clients.over(answer)
+        served(answer)
+
+    books = Books(over)
+    seers = [books, *([leaving] if leaving.counts else []), *([watch] if watch else [])]
+    scheduler = Scheduler(policy, state, Watches(*seers) if len(seers) > 1 else books)
+    workers = Workers(scheduler, run, pace)
+    end = VirtualClock(scheduler, clients, leaving, workers, pace).run()
     if books.open:
         raise RuntimeError(f"{books.open} answers wait for ever: nothing runs, and the policy waits for nothing either")
-    busy = tuple(workers.busy)
     counts = (workers.plans, workers.steps, workers.ran, books.drawn, books.preemptions)
-    return Simulated(scheduler.state, now, busy, *counts, dict(books.ends))
-
-
-class _Workers:
-    """What is under way, and when it ends."""
-
-    def __init__(self, scheduler: Scheduler, run: Callable[[Plan], Outcome], seconds: Callable[[Plan], float]):
-        self._scheduler, self._run, self._seconds = scheduler, run, seconds
-        self._flying: list[tuple[float, int, Plan, Outcome]] = []  # a heap, by the time of their ends
-        self._serial = itertools.count()
-        workers = len(scheduler.state.workers)
-        self._free, self.busy = [0.0] * workers, [0.0] * workers
-        self.plans = self.steps = self.ran = 0
-
-    @property
-    def due(self) -> float:
-        """When the next outcome is known; inf if nothing runs."""
-        return self._flying[0][0] if self._flying else math.inf
-
-    def start(self, plan: Plan, now: float) -> None:
-        """A plan was made: what it comes to is settled, and known when its worker has run it after all that came before."""
-        outcome = self._run(plan)
-        if not plan.ids:
-            return
-        took, worker = self._seconds(plan), plan.worker
-        if not 0 < took < math.inf:
-            raise RuntimeError(f"plan {plan.step} is said to take {took} s; a step takes some time, and not for ever")
-        self.busy[worker] += took
-        self._free[worker] = max(now, self._free[worker]) + took
-        heapq.heappush(self._flying, (self._free[worker], next(self._serial), plan, outcome))
-        self.plans += 1
-        self.steps += plan.steps
-        self.ran += sum(map(len, outcome.tokens)) if plan.steps > 1 else plan.tokens
-
-    def fold(self, now: float) -> None:
-        """Take in all outcomes that are known by now."""
-        while self._flying and self._flying[0][0] <= now:
-            _, _, plan, outcome = heapq.heappop(self._flying)
-            self._scheduler.fold(plan, outcome, now)
-
-
-def _submit(scheduler: Scheduler, request: Request, now: float) -> None:
-    try:
-        scheduler.submit(request, now)
-    except UserError:  # whoever watches has been told
-        return
-
-
-def _ascending(requests: Iterable[Request]) -> Iterator[Request]:
-    before = -math.inf
-    for request in requests:
-        if request.arrival < before:
-            raise UserError(
-                f"request {request.id} arrives at {request.arrival} s, before the last one at {before} s; sort them"
-            )
-        before = request.arrival
-        yield request
+    return Simulated(scheduler.state, end, tuple(workers.busy), *counts, dict(books.ends))

@@ -24,6 +24,8 @@ PLAIN = (  # plain Python, no accelerator library
     "jaxserve/load",
     "jaxserve/reporting",
     "jaxserve/report_page.py",
+    *(f"jaxserve/virtual/{name}.py" for name in ("clock", "workers", "pace", "clients", "faults", "faulty", "recorded")),
+    "jaxserve/simulated_load.py",
     "jaxserve/sizing",
     "jaxserve/size.py",
     *(

@@ -63,10 +63,11 @@ def fold(state: State, plan: Plan, outcome: Outcome) -> tuple[State, tuple[End, 
         } | ended
     if worker.memory.remembers:
         worker = _published(worker, plan, outcome)
-    state = _with(state, plan.worker, worker)
-    for id in plan.forking:
-        state = _forked(state, plan.worker, id)
-    worker = state.workers[plan.worker]
+    if plan.forking:
+        state = _with(state, plan.worker, worker)
+        for id in plan.forking:
+            state = _forked(state, plan.worker, id)
+        worker = state.workers[plan.worker]
     ends: tuple[End, ...] = ()
     if ended:
         ends = tuple(End(id, ended[id]) for id in plan.ids if id in ended and id in worker.cached)

@@ -190,7 +190,7 @@ class Planning:
             rows=desk.rows,
             cached=desk.cached,
             tails=desk.tails,
-            drafts=without(desk.drafts, set(self.ids)),
+            drafts=without(desk.drafts, set(self.ids)) if desk.drafts else desk.drafts,
             flying=(*before.flying, plan) if self.ids else before.flying,
             moved=desk.moved,
             slots=plan.slots if self.ids else before.slots,

@@ -1,0 +1,1 @@
+"""What a simulation is made of: clients, clocks, workers and faults."""

@@ -1,0 +1,193 @@
+"""The runs behind `scripts/simulated_measured.py`: an engine under several loads, and each load again on the virtual clock."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from jaxserve.ladder import Ladder
+from jaxserve.load.asked import Asked
+from jaxserve.load.engine_session import engine_session
+from jaxserve.load.percentile import RULE
+from jaxserve.load.record import Record
+from jaxserve.load.result import Run
+from jaxserve.machine import Machine
+from jaxserve.pool import Pool
+from jaxserve.scheduling.names import policy_of
+from jaxserve.scheduling.request import Request
+from jaxserve.scheduling.state import State
+from jaxserve.serve_settings import ServeSettings
+from jaxserve.simulated_load import simulated
+from jaxserve.virtual.pace import Pace
+from models.checkpoint.sources import open_checkpoint
+from models.errors import UserError
+from scripts.experiment import table
+
+TARGETS = {"p50": 0.10, "p95": 0.20}  # of the issue
+METRICS = ("ttft", "itl")
+
+Bar = Callable[[str, int], Callable[[int], None]]
+
+
+class Figure(NamedTuple):
+    """One percentile of one metric, twice, s."""
+
+    metric: str
+    percentile: str
+    measured: float
+    simulated: float
+
+    @property
+    def error(self) -> float:
+        """simulated / measured - 1."""
+        return self.simulated / self.measured - 1
+
+    @property
+    def met(self) -> bool:
+        """Whether it is as near as is wanted."""
+        return abs(self.error) <= TARGETS[self.percentile]
+
+
+class Compared(NamedTuple):
+    """One load. figures: of `METRICS`, at `TARGETS`."""
+
+    load: str
+    measured: Run
+    simulated: Run
+    figures: tuple[Figure, ...]
+
+    @classmethod
+    def of(cls, run: Run, again: Run, done: Callable[[int], None] = lambda count: None) -> Self:
+        """A measured run and a simulated one of the same requests."""
+        figures = [
+            Figure(metric, each, getattr(getattr(run.summary, metric), each), getattr(getattr(again.summary, metric), each))
+            for metric in METRICS
+            for each in TARGETS
+        ]
+        done(1)
+        return cls(str(run.settings.get("load", "")), run, again, tuple(figures))
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, s."""
+        return {
+            "load": self.load,
+            "figures": [{**each._asdict(), "error": each.error, "met": each.met} for each in self.figures],
+            "measured": self.measured.summary.to_json(),
+            "simulated": self.simulated.summary.to_json(),
+        }
+
+
+def measured(
+    machine: Machine,
+    bar: Bar,
+    *,
+    rates: tuple[float, ...],
+    requests: int,
+    warmup: int,
+    prompt: str,
+    output: str,
+    policy: str,
+    rows: int | None,
+    seed: int,
+) -> tuple[Run, ...]:
+    """An engine of the model, dtype and programs that were calibrated, under each load.
+
+    Raises:
+      UserError: as `jaxserve.load`; a load that was cut short.
+    """
+    ladder = machine.ladder
+    settings = ServeSettings(
+        model=machine.model,
+        dtype=machine.dtype,
+        kv_dtype=machine.kv_dtype,
+        rows=rows or ladder.batches[-1],
+        context=ladder.widths[-1] * ladder.page,
+        prefix_cache=False,  # prompts have nothing in common, and the simulator is not told what they say
+        policy=policy,
+    )
+    asked = Asked(rates=rates, requests=requests, warmup=warmup, prompt=prompt, output=output, seed=seed)
+    with engine_session(settings, asked, bar, priced=False) as session:
+        found = session.run()
+    if found.why:
+        raise UserError(f"a load was cut short ({found.why}), so there is nothing to compare")
+    return found.runs
+
+
+def kept(path: Path) -> tuple[Run, ...]:
+    """Runs of an engine that were written down.
+
+    Raises:
+      UserError: the file can't be read, or holds no such runs.
+    """
+    try:
+        given = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"--runs {path} can't be read: {error.strerror}") from None
+    except ValueError as error:
+        raise UserError(f"--runs {path} is no JSON: {error}") from None
+    listed = given.get("runs", [given]) if isinstance(given, dict) else []
+    runs = tuple(Run.from_json(run) for run in listed)
+    if not runs or any("scheduling" not in run.settings for run in runs):
+        raise UserError(f"--runs {path} holds no runs of an engine of ours; give what --keep wrote")
+    return runs
+
+
+def simulate_again(run: Run, machine: Machine) -> Run:
+    """The requests of a measured run, at the times at which they were due, under its policy and in its pool.
+
+    Raises:
+      UserError: the engine had programs for which the calibration says nothing.
+    """
+    settings = run.settings
+    predictor = machine.predictor(open_checkpoint(machine.model).config, Ladder.from_json(settings["ladder"]))
+    pool = Pool(**{**settings["pool"], "prefix": False})
+    every = sorted((*run.warmup, *run.records), key=lambda record: record.intended)
+    pace = Pace(predictor.device, predictor.gap)
+    records = simulated(policy_of(settings["scheduling"]), State.of(pool.memory()), _asked(every), pace)
+    own = [record._replace(id=every[record.id].id) for record in records]
+    return Run.of(own, warmup=len(run.warmup), witness="simulated", settings={**settings, "predictor": "calibrated"}, warm=0)
+
+
+def _asked(records: Sequence[Record]) -> list[Request]:
+    return [Request(i, range(record.prompt), max(record.output, 1), record.intended) for i, record in enumerate(records)]
+
+
+def page(machine: Machine, compared: Sequence[Compared]) -> list[str]:
+    """For people, in Markdown."""
+    first = compared[0].measured.settings
+    rows = []
+    for each in compared:
+        for figure in each.figures:
+            cells = [f"{figure.measured * 1e3:.1f}", f"{figure.simulated * 1e3:.1f}", f"{figure.error:+.1%}"]
+            wanted = f"{TARGETS[figure.percentile]:.0%}"
+            rows.append(
+                [
+                    each.load,
+                    f"{figure.metric.upper()} {figure.percentile.upper()}",
+                    *cells,
+                    wanted,
+                    "yes" if figure.met else "no",
+                ]
+            )
+    rates = [
+        [
+            each.load,
+            f"{each.measured.summary.tokens_per_s:.1f}",
+            f"{each.simulated.summary.tokens_per_s:.1f}",
+            f"{sum(record.preemptions for record in each.measured.records)}",
+            f"{sum(record.preemptions for record in each.simulated.records)}",
+        ]
+        for each in compared
+    ]
+    return [
+        f"{first.get('model')} in {first.get('dtype')} under {first.get('policy')} with {first.get('rows')} rows; "
+        f"{len(compared[0].measured.records)} requests of each load after a warm-up of {len(compared[0].measured.warmup)}. "
+        "Measured: this machine's engine. "
+        f"Simulated: the same arrivals, prompts, answers, policy, pool and programs; steps as calibrated before "
+        f"({machine.calibration.source}), and a host's gap of {machine.gap.value * 1e3:.2f} ms between them.",
+        table(("load", "percentile", "measured ms", "simulated ms", "error", "wanted", "met"), rows),
+        table(("load", "measured tokens/s", "simulated tokens/s", "preemptions measured", "simulated"), rates),
+        f"Percentiles: {RULE}.",
+    ]
