@@ -1,4 +1,4 @@
-"""An hour of a real trace, simulated: all of it, in flat memory; how long it took is printed. Oracle: the trace's own length, the kernel's books."""
+"""An hour of a real trace, simulated in flat memory; how long it took is printed. Oracle: the trace's length, the kernel's books."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def held() -> int:
 @pytest.mark.slow
 @pytest.mark.skipif(not TRACE.exists(), reason="needs ../shared/traces, which are handed over beside this repository")
 def test_an_hour_of_azure():
-    """19,366 requests of real lengths, Llama-3-8B on an H100, analytical step times, and no more memory at the end. 60 s of one core are wished for."""
+    """19,366 requests of real lengths, Llama-3-8B on an H100, analytical step times, and no more memory at the end."""
     predictor, policy = Analytical("llama-3-8b", "h100"), Chunked(Limits(rows=128), 1024)
     before, start = held(), time.process_time()
     found = simulate(policy, State.of(Paged.of(26_000, 16)), requests(read_trace(TRACE)), predictor)
