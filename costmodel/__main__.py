@@ -105,5 +105,29 @@ def ledger(**options: Any) -> None:
     printed.print()
 
 
+@main.command(epilog="Example: python -m costmodel calibrate --silicon kernel-times --chip rtx-4090")
+@click.option(
+    "--silicon", type=Path, required=True, help="Folder with measured kernel times of the H100: h100_sxm_gemm.csv and so on."
+)
+@click.option(
+    "--chip",
+    default="h100",
+    show_default=True,
+    help="Price steps there; one that was not fitted gets its data sheet and wider intervals.",
+)
+@MODEL
+@click.option("--batch", "batches", type=cli.Numbers(), default="1,8,32,64,128,256", show_default=True, help="Rows of a step.")
+@click.option("--context", type=click.IntRange(1), default=1024, show_default=True, help="Tokens that each row holds.")
+@click.option("--out", type=Path, help="Write the calibrated kernels of the chip there (JSON), for predictors.")
+@JSON
+def calibrate(**options: Any) -> None:
+    """Fit a few physical parameters to measured kernels, show how well they predict what they have not seen, and price steps with them."""
+    with cli.importing():
+        from costmodel.commands.calibrate import run
+    with cli.Bars() as bars:
+        printed = run(bars.bar, **options)
+    printed.print()
+
+
 if __name__ == "__main__":
     cli.run(main)

@@ -1,0 +1,50 @@
+"""One physical figure of a machine that times reveal: what it is, and once it is fitted, its value and error."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+
+class Spec(NamedTuple):
+    """A parameter that is to be fitted.
+
+    Attributes:
+      name: unique in its form.
+      unit: "" of a fraction.
+      start: where the fit begins. All parameters are positive and fitted as logarithms.
+      meaning: one line for people.
+      needs: what has to be measured for it to show.
+      nothing: there may be no such cost; where none can be told from 0, it is 0. Any other parameter is refused then.
+    """
+
+    name: str
+    unit: str
+    start: float
+    meaning: str
+    needs: str
+    nothing: bool = False
+
+
+class Parameter(NamedTuple):
+    """A parameter that was fitted.
+
+    Attributes:
+      error: standard error of the value's logarithm: 0.02 is 2 % of the value.
+      unit, meaning: as of its `Spec`.
+    """
+
+    name: str
+    value: float
+    error: float
+    unit: str
+    meaning: str
+
+    @property
+    def shown(self) -> str:
+        """The value as people read it: fractions in %, seconds in µs, rates in GB/s."""
+        scales = {"": (100.0, "%"), "s": (1e6, "µs"), "B/s": (1e-9, "GB/s"), "B": (1e-6, "MB")}
+        scale, unit = scales.get(self.unit, (1.0, self.unit))
+        return f"{self.value * scale:,.4g} {unit}"
+
+    def to_json(self) -> dict[str, Any]:
+        return self._asdict()

@@ -1,0 +1,80 @@
+"""What this machine's steps take: measured over batches and contexts, fitted, and written down for predictors.
+
+Only the command line stands here; JAX and all that needs it is imported once the options are known to be sound.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from costmodel import cli
+from jaxserve.scheduling.names import POLICIES
+from jaxserve.serve_settings import ServeSettings
+from jaxserve.settings import DTYPES
+from models.errors import UserError
+
+
+@click.command(epilog="Example: python -m jaxserve.calibrate --rows 64 --context 512 --out machine.json")
+@click.option(
+    "--model", default="smollm2", show_default=True, help="smollm2, a folder, a .gguf file, a Hub name or random:PRESET."
+)
+@click.option(
+    "--dtype", default="auto", show_default=True, help=f"Of the weights: auto (the fastest here), {', '.join(DTYPES)}."
+)
+@click.option("--kv-dtype", help="Of the KV pool. Default: the weights'.")
+@click.option(
+    "--policy",
+    type=click.Choice(list(POLICIES)),
+    default="chunked",
+    show_default=True,
+    help="Whose programs, and of the check.",
+)
+@click.option("--rows", type=int, default=64, show_default=True, help="Sequences at once.")
+@click.option("--context", type=int, default=512, show_default=True, help="Tokens of the longest sequence.")
+@click.option(
+    "--contexts",
+    type=cli.Numbers(),
+    default="32,96,160,256,384,512",
+    show_default=True,
+    help="Tokens that rows hold.",
+)
+@click.option(
+    "--rounds", type=click.IntRange(3), default=9, show_default=True, help="How often each step is measured; the median counts."
+)
+@click.option(
+    "--requests", type=click.IntRange(1), default=48, show_default=True, help="Of the engine's run that the fit is checked on."
+)
+@click.option(
+    "--log",
+    type=Path,
+    help="Check on the steps of this log instead, of an engine with the same options.",
+)
+@click.option("--compile-cache", type=Path, help="Folder in which compiled programs are kept for the next start.")
+@click.option("--out", type=Path, help="Write the calibrated machine there (JSON), for predictors.")
+@click.option("--json", "as_json", is_flag=True, help="JSON on standard output, for machines.")
+def main(
+    contexts: tuple[int, ...], rounds: int, requests: int, log: Path | None, out: Path | None, as_json: bool, **options: Any
+) -> None:
+    """Measure every program of an engine, fit a few physical parameters, and check them on an engine's run that they have not seen."""
+    settings = ServeSettings(**options)
+    if out is not None and not out.absolute().parent.is_dir():
+        raise UserError(f"--out {out}: there is no folder {out.absolute().parent}; make it, or write elsewhere")
+    with cli.importing():
+        from jaxserve.calibration_run import calibrate
+        from jaxserve.calibration_tables import output
+    with cli.Bars() as bars:
+        found = calibrate(settings, contexts, rounds=rounds, requests=requests, log=log, bar=bars.bar)
+    if out is not None:
+        try:
+            out.write_text(json.dumps(found.machine.to_json(), indent=1) + "\n", encoding="utf-8")
+        except OSError as error:
+            raise UserError(f"--out {out} can't be written: {error.strerror}; write elsewhere") from None
+    output(found, as_json).print()
+
+
+if __name__ == "__main__":
+    cli.run(main)

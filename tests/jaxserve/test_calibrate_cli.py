@@ -1,0 +1,43 @@
+"""`python -m jaxserve.calibrate` as a user runs it, on a tiny model. Oracle: what it writes, read back, and its own log of steps."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from jaxserve.machine import Machine
+from tests.jaxserve import commands
+from tests.jaxserve.commands import error_line
+
+SMALL = ("--model", "random:tiny", "--dtype", "float32", "--rows", "8", "--context", "64", "--contexts", "20,40,64")
+
+
+@pytest.mark.slow
+def test_a_tiny_model_is_measured_or_refused_in_one_line(tmp_path: Path):
+    """Its steps of less than a millisecond may not tell a parameter; then the line says which."""
+    done = commands.run(
+        "jaxserve.calibrate", *SMALL, "--rounds", "3", "--requests", "3", "--out", "m.json", "--json", cache=tmp_path
+    )
+    if done.returncode:
+        assert "engine step: " in error_line(done.stderr) and "; measure " in done.stderr
+        return
+    found = json.loads(done.stdout)
+    assert Machine.read(tmp_path / "m.json") == Machine.from_json(found["machine"])
+    assert {row["name"] for row in found["held_out"]} >= {"decode steps, by batch", "decode steps, by context"}
+    assert {point["kind"] for point in found["points"]} == {"decode", "prefill", "mixed"}
+    assert all(point["measured"] > 0 and point["calibrated"] > 0 for point in found["points"])
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--out", "no/such/folder.json"), "there is no folder"),
+        (("--rows", "0"), "rows is 0"),
+        (("--contexts", "8,x"), "--contexts is '8,x'"),
+    ],
+)
+def test_bad_options(tmp_path: Path, options: tuple[str, ...], says: str):
+    done = commands.run("jaxserve.calibrate", *SMALL[:2], *options, cache=tmp_path)
+    assert done.returncode == 2 and says in error_line(done.stderr)
