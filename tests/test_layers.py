@@ -26,6 +26,7 @@ PLAIN = (  # plain Python, no accelerator library
     "jaxserve/report_page.py",
     *(f"jaxserve/virtual/{name}.py" for name in ("clock", "workers", "pace", "clients", "faults", "faulty", "recorded")),
     "jaxserve/simulated_load.py",
+    "jaxserve/calibrate.py",
     "jaxserve/sizing",
     "jaxserve/size.py",
     *(
