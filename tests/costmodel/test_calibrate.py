@@ -96,6 +96,7 @@ def test_outliers_weigh_linearly():
     assert found.values["a"] + 25 / found.values["b"] == pytest.approx(7.0, rel=0.015)
 
 
+@pytest.mark.slow
 def test_points_of_one_group_err_together():
     """Every point of a group written down nine times tells nothing more."""
     draw = np.random.default_rng(3)
@@ -144,6 +145,7 @@ class Ramp(Line):
     specs: ClassVar[tuple[Spec, ...]] = (Spec("a", "s", 0.5, "at 0", "small x", nothing=True), Line.specs[1])
 
 
+@pytest.mark.slow
 def test_a_cost_that_there_is_not_is_0():
     """Times are proportional to x, but for 3 %: what a fit finds at 0 is chance, and the rest is fitted without it."""
     x = np.linspace(1, 50, 60)

@@ -67,6 +67,7 @@ def test_a_made_up_service(here: Any, tmp_path: Path):
         assert part in shown
 
 
+@pytest.mark.slow
 def test_another_chip(here: Any, tmp_path: Path):
     """One chip's parameters with another's data sheet are right where the shares are alike; where they are not, the chip's own are."""
     first = made(tmp_path / "a", "NVIDIA GeForce RTX 4090")

@@ -154,6 +154,7 @@ def equal(models, *layouts):
     assert found.returncode == 0, found.stderr[-2000:]
 
 
+@pytest.mark.slow
 def test_partitioned_programs_compute_the_same():
     equal(1, "ws-2d batch")
 
