@@ -3,7 +3,7 @@
 
 PYTHON ?= python3
 BATCH ?= 64
-# Processes of the quick tests. Each takes up to 3 GiB; a file's tests stay in one, for they share what they have compiled.
+# Processes of the quick tests, each with memory of its own; a file's tests stay in one, for they share what they have compiled.
 WORKERS ?= 2
 
 venv := .venv/bin/python
