@@ -35,7 +35,7 @@ def test_the_command_measures_policies(tmp_path: Path):
     for over in result["overhead"].values():
         assert len(over) == 2 and over[0]["steps"] >= 20 and 0 <= over[0]["median_ms"] < over[0]["step_ms"]
     assert all(value > 0 for value in result["host_parts_ms"].values())
-    assert len(result["targets"]) == 3
+    assert len(result["targets"]) == 4
 
 
 def test_the_run_of_single_steps_fills_every_row():
