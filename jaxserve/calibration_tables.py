@@ -10,7 +10,7 @@ from costmodel.calibration.held_out import Errors
 from costmodel.commands.calibrate import error_table, parameter_table
 from costmodel.commands.output import Output, table
 from costmodel.measure import QUIET
-from jaxserve.calibration_run import Found
+from jaxserve.calibration_run import LEVEL, Found
 
 TARGET = "target: median 5 % on decode steps that were held out"
 
@@ -18,7 +18,7 @@ TARGET = "target: median 5 % on decode steps that were held out"
 def output(found: Found, as_json: bool) -> Output:
     """All of it."""
     calibration, gap, setup = found.machine.calibration, found.machine.gap, found.setup
-    device, (covered, steps) = calibration.device, found.covered
+    device, judged, noise = calibration.device, found.judged, found.measured.noise
     busy = (found.measured.contention or 0) > QUIET
     head = [
         f"{found.machine.model} in {setup.dtype}, KV {found.machine.kv_dtype}, policy {setup.settings.policy}, "
@@ -28,10 +28,15 @@ def output(found: Found, as_json: bool) -> Output:
     contention = "unknown" if found.measured.contention is None else f"{found.measured.contention:.2f}"
     said = [
         f"host gap: {gap.shown} ± {100 * gap.error:.2g} %, {gap.meaning}",
-        f"intervals: 90% claimed, {covered:.1%} of {steps:,} steps of the engine's run lie within",
+        f"intervals: {LEVEL:.0%} claimed, {judged.covered:.1%} found: of {judged.steps:,} steps of engine's runs that nothing had seen "
+        f"(run by run {', '.join(f'{each:.0%}' for each in judged.runs)})",
+        f"engine: its steps take {100 * found.engine:+.1f} % over what a fit of the programs alone says (median over steps)",
+        f"clock: medians of odd and even rounds differ by {noise.halves:.1%}, so the medians themselves are known to about "
+        f"{noise.floor:.1%}; a single step strays by {noise.single:.1%} from its median (medians over programs); "
+        f"the machine's speed drifts by {noise.drift:.1%} from round to round (sd)",
         f"{TARGET}; contention while measuring {contention}{', so measure again on a quiet machine' if busy else ''}",
     ]
-    errors: list[tuple[str, Errors]] = [*found.held_out, *found.engine]
+    errors: list[tuple[str, Errors]] = [*found.held_out, *judged.errors]
     parts: list[str | Table] = [
         *head,
         parameter_table(calibration),
@@ -60,8 +65,16 @@ def plain(found: Found, head: list[str]) -> dict[str, Any]:
             }
             for p in found.measured.points
         ],
-        "held_out": [{"name": name, **errors._asdict()} for name, errors in [*found.held_out, *found.engine]],
-        "covered": {"level": 0.9, "share": found.covered[0], "steps": found.covered[1]},
+        "held_out": [{"name": name, **errors._asdict()} for name, errors in [*found.held_out, *found.judged.errors]],
+        "covered": {
+            "level": LEVEL,
+            "share": found.judged.covered,
+            "steps": found.judged.steps,
+            "runs": list(found.judged.runs),
+            "calibrating": found.calibrating,
+        },
+        "engine over programs": found.engine,
+        "clock": {**found.measured.noise._asdict(), "floor": found.measured.noise.floor},
         "contention": found.measured.contention,
     }
 

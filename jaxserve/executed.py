@@ -20,6 +20,10 @@ from jaxserve.scheduling.plan import Plan
 from models.attention import block_tokens
 from models.segment import Segment
 
+# Rows that a matmul of several rows is padded to: the inner loops of Eigen, which XLA calls on a CPU, take four of them at once (nr of its
+# `gebp_traits`), so two rows cost what four do. One row is another kernel (gemv).
+TILE = 4
+
 
 class Figures(NamedTuple):
     """Of one program, or of several together; the features of `costmodel.calibration.engine_step`.
@@ -28,7 +32,7 @@ class Figures(NamedTuple):
       programs: that run.
       weights: B that they read.
       packed: those of them that several rows are multiplied with.
-      flops: of matmuls.
+      flops: of matmuls, whole tiles of rows.
       moved: B of activations, and of K and V written.
       samples: tokens that are drawn, for padding too.
       cache: B of K and V fetched.
@@ -93,7 +97,7 @@ class Executed:
                 turns += loops * layers
                 at += 2
         moved = token * tokens + sample * samples + attention[0] * entering
-        flops = token_flops * tokens + sample_flops * samples + expert_flops * met
+        flops = token_flops * tiled(tokens) + sample_flops * tiled(samples) + expert_flops * met
         weights = fixed + expert * met
         return Figures(1.0, weights, weights if tokens > 1 else 0.0, flops, moved, float(samples), cache, products, turns)
 
@@ -119,6 +123,11 @@ class Executed:
             tokens = block_tokens(Segment(np.zeros((rows, query), np.int32), nothing, nothing, np.zeros((rows, 1), np.int32)))
             self._blocks[rows, query] = -(-tokens // self.ladder.page) * self.ladder.page
         return self._blocks[rows, query]
+
+
+def tiled(rows: int) -> int:
+    """Rows that a matmul multiplies."""
+    return rows if rows <= 1 else -(-rows // TILE) * TILE
 
 
 def rows_of(bucket: Bucket) -> tuple[int, int]:

@@ -89,10 +89,16 @@ class Bench:
         self.grid, self._programs, self._kv, self._timer = grid, programs, kv, timer
         self._works = [work_of(cell, kv.units) for cell in grid]
 
-    def round(self, done: Callable[[int], None] = lambda count: None) -> np.ndarray:
-        """s of each cell, f64 [cells], from the call until the tokens are on the host. `done` is called with 1 after each."""
+    def round(self, draw: np.random.Generator, done: Callable[[int], None] = lambda count: None) -> np.ndarray:
+        """s of each cell, f64 [cells], from the call until the tokens are on the host.
+
+        Args:
+          draw: the order. One of its own for each round, so that seconds in which the machine is slow don't always meet the same cells.
+          done: called with 1 after each.
+        """
         seconds = np.empty(len(self.grid))
-        for i, (cell, work) in enumerate(zip(self.grid, self._works, strict=True)):
+        for i in draw.permutation(len(self.grid)).tolist():
+            cell, work = self.grid[i], self._works[i]
             start = self._timer()
             self._kv, outputs = self._programs[cell.bucket](self._kv, work)
             for output in outputs:
@@ -102,9 +108,20 @@ class Bench:
         return seconds
 
 
-def medians(benches: Sequence[Bench], rounds: int, done: Callable[[int], None] = lambda count: None) -> list[np.ndarray]:
-    """s of each bench's cells: medians of so many rounds, in which the benches take turns, after one that does not count."""
-    for bench in benches:
-        bench.round(done)
-    found = [[bench.round(done) for bench in benches] for _ in range(rounds)]
-    return [np.median(np.stack(each), axis=0) for each in zip(*found, strict=True)]
+def turns(
+    benches: Sequence[Bench],
+    rounds: int,
+    done: Callable[[int], None] = lambda count: None,
+    between: Callable[[int], None] = lambda index: None,
+) -> list[np.ndarray]:
+    """s of each bench's cells, f64 [rounds, cells], of rounds in which the benches take turns.
+
+    Args:
+      done: called with 1 after each time.
+      between: called with its index after each round.
+    """
+    draw, found = np.random.default_rng(0), []
+    for index in range(rounds):
+        found.append([bench.round(draw, done) for bench in benches])
+        between(index)
+    return [np.stack(each) for each in zip(*found, strict=True)]

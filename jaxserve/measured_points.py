@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
+from costmodel.calibration.noise import Noise, noise
 from costmodel.catalog import as_architecture
 from costmodel.clock import RunQueue
 from jaxserve.engine import Engine
 from jaxserve.executed import Executed, Figures
-from jaxserve.grid import Bench, Cell, cells, medians
+from jaxserve.grid import Bench, Cell, cells, turns
 from jaxserve.model import load_model
 from jaxserve.programs import compile_programs
 from jaxserve.setup import Bar, Setup
 from models.checkpoint.random import RandomCheckpoint
 from models.errors import UserError
 
+PROMPTS = 3  # programs with pieces of prompts take longest and differ least: they run at this part of the contexts
 SHALLOW = 3  # a model of this part of the layers is measured too: what does not shrink with it belongs to the program
 
 
@@ -44,27 +49,38 @@ class Measured(NamedTuple):
 
     Attributes:
       rounds: that they are medians of.
+      noise: of the clock, over these rounds.
       contention: meanwhile, see `RunQueue`.
     """
 
     points: list[Point]
     rounds: int
+    noise: Noise
     contention: float | None
 
 
-def measure_points(setup: Setup, engine: Engine, contexts: Sequence[int], rounds: int, bar: Bar) -> Measured:
+def measure_points(
+    setup: Setup,
+    engine: Engine,
+    contexts: Sequence[int],
+    rounds: int,
+    bar: Bar,
+    between: Callable[[int], None] = lambda index: None,
+) -> Measured:
     """Every program of the ladder, and the decodes of a shallow model.
 
     Args:
       engine: whose programs they are; its own pool is not touched.
       contexts: tokens that rows hold.
+      rounds: after one that does not count.
+      between: called with its index after each round.
 
     Raises:
       UserError: no program takes rows of such contexts.
     """
     model, pool, ladder = engine.model, engine.pool, engine.ladder
     config = model.config
-    grid = cells(ladder, contexts)
+    grid = chosen(cells(ladder, contexts))
     if not grid:
         raise UserError(f"contexts are {list(contexts)}; none fits programs of {ladder.chunk[1]} to {ladder.context} tokens")
     decodes = [cell for cell in grid if cell.kind == "decode"]
@@ -78,13 +94,23 @@ def measure_points(setup: Setup, engine: Engine, contexts: Sequence[int], rounds
         Bench(engine.programs, model.empty_pool(pool.units, pool.unit, pool.dtype), grid),
         Bench(programs, cache, decodes),
     ]
-    done = bar("measuring steps", (rounds + 1) * (len(grid) + len(decodes)))
+    count, start = len(grid) + len(decodes), time.perf_counter()
+    turns(benches, 1, bar("warming up, steps", count))
+    minutes = rounds * (time.perf_counter() - start) / 60
+    done = bar(f"measuring steps, about {minutes:.1f} min and an engine's runs, steps", rounds * count)
     with RunQueue() as queue:
-        seconds = medians(benches, rounds, done)
+        times = turns(benches, rounds, done, between)
     points = []
-    for bench, shape, taken in zip(benches, (config, few), seconds, strict=True):
+    for bench, shape, taken in zip(benches, (config, few), times, strict=True):
         executed = Executed(as_architecture(shape), ladder, dtype=setup.dtype, kv_dtype=pool.dtype)
         points += [
-            Point(cell, shape is config, executed.run(cell.run), s) for cell, s in zip(bench.grid, taken.tolist(), strict=True)
+            Point(cell, shape is config, executed.run(cell.run), s)
+            for cell, s in zip(bench.grid, np.median(taken, axis=0).tolist(), strict=True)
         ]
-    return Measured(points, rounds, queue.contention)
+    return Measured(points, rounds, noise(np.concatenate(times, axis=1)), queue.contention)
+
+
+def chosen(grid: Sequence[Cell]) -> list[Cell]:
+    """All cells without prompts, and those with prompts at the longest context and every third one below."""
+    contexts = sorted({cell.context for cell in grid})[::-PROMPTS]
+    return [cell for cell in grid if not cell.run.pieces or cell.context in contexts]

@@ -37,7 +37,8 @@ class Calibration:
       errors: quantiles of log(measured / predicted) on points that were held out, evenly spaced from the least to the largest.
       points: that were fitted.
       source: what was measured, and when, for people.
-      widened: sd of the logarithm that is added for a chip that was never fitted, see `costmodel.calibration.transfer`.
+      widened: sd of the logarithm that is added for what `errors` could not see: a chip that was never fitted
+        (`costmodel.calibration.transfer`), or another minute of a machine whose speed drifts (`costmodel.calibration.noise`).
     """
 
     form: str

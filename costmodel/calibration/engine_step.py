@@ -16,6 +16,8 @@ from costmodel.calibration.device import Device
 from costmodel.calibration.form import Features, Values
 from costmodel.calibration.parameter import Spec
 
+TURNS = 300  # of the updates that find where a fit begins
+
 
 @dataclasses.dataclass(frozen=True)
 class EngineStep:
@@ -80,6 +82,36 @@ class EngineStep:
         products = (flops + attention) / (values["peak"] * device.peak)
         steps = programs * values["program"] + turns * values["turn"] + samples * values["sample"]
         return steps + reading + fetching + products
+
+    def start(self, features: Features, seconds: Any, device: Device) -> dict[str, float]:
+        """Where a fit of these times begins, so that it can't end where a rate is infinite because another cost took its place.
+
+        The time is linear in the costs, so they are those of least squares of the relative error, none below 0 (multiplicative updates,
+        Lee and Seung 2001), and each but those that no time depends on is at least a hundredth of the time.
+        """
+        programs, weights, packed, flops, moved, samples, cache, attention, turns = (
+            np.asarray(features[name], float)
+            for name in ("programs", "weights", "packed", "flops", "moved", "samples", "cache", "attention", "turns")
+        )
+        bytes_, products = (weights + moved, packed, cache), (flops + attention) / device.peak
+        read, again, fetched = (each / device.bandwidth for each in bytes_)
+        shares = (
+            np.stack([programs, turns, samples, read, again, products, fetched], axis=1) / np.asarray(seconds, float)[:, None]
+        )
+        there = shares.mean(axis=0) > 0
+        shares = shares[:, there]
+        least = 0.01 / shares.mean(axis=0)
+        costs = 10 * least
+        for _ in range(TURNS):
+            costs *= shares.sum(axis=0) / (shares.T @ (shares @ costs))
+        found = np.zeros(len(there))
+        found[there] = np.maximum(costs, least)
+        names = ("program", "turn", "sample", "bandwidth", "packing", "peak", "cache rate")
+        costs_of = {name: cost for name, cost in zip(names, found.tolist(), strict=True) if cost}
+        rates: dict[str, float] = {name: 1 / costs_of[name] for name in ("bandwidth", "peak", "cache rate") if name in costs_of}
+        if "packing" in costs_of:
+            costs_of["packing"] *= rates["bandwidth"]
+        return {**costs_of, **rates}
 
     def roofline(self, features: Features, device: Device) -> Any:
         weights, flops, moved, cache, attention = (

@@ -28,6 +28,14 @@ def test_a_tiny_model_is_measured_or_refused_in_one_line(tmp_path: Path):
     assert {row["name"] for row in found["held_out"]} >= {"decode steps, by batch", "decode steps, by context"}
     assert {point["kind"] for point in found["points"]} == {"decode", "prefill", "mixed"}
     assert all(point["measured"] > 0 and point["calibrated"] > 0 for point in found["points"])
+    covered, clock = found["covered"], found["clock"]
+    assert {row["name"] for row in found["held_out"]} >= {"engine's run, decode steps"}
+    assert len(covered["runs"]) == 3 and 0 <= min(covered["runs"]) <= covered["share"] <= max(covered["runs"]) <= 1
+    assert covered["steps"] > 0 and covered["calibrating"] > 0
+    assert Machine.read(tmp_path / "m.json").calibration.points == len(found["points"]) + covered["calibrating"]
+    assert clock["drift"] > 0
+    assert Machine.read(tmp_path / "m.json").calibration.widened >= clock["drift"] * (4 / 3) ** 0.5
+    assert clock["floor"] == clock["halves"] / 2
 
 
 @pytest.mark.parametrize(

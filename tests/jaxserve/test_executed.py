@@ -9,7 +9,7 @@ from costmodel.analytical import step_cost
 from costmodel.catalog import as_architecture
 from costmodel.chip import Chip
 from jaxserve.bucket import Bucket
-from jaxserve.executed import Executed, rows_of
+from jaxserve.executed import Executed, rows_of, tiled
 from jaxserve.ladder import Ladder
 from jaxserve.programs import blank
 from jaxserve.runs import Piece, Run
@@ -44,6 +44,15 @@ def test_padding_is_run():
     assert executed.run(run)._replace(moved=0.0) == full._replace(moved=0.0)
     entered = 3 * 2 * 16 * 8 * 64 * 4.0  # KV of three rows that are not there is not written
     assert full.moved - executed.run(run).moved == pytest.approx(entered)
+
+
+def test_a_matmul_multiplies_whole_tiles_of_rows():
+    """Two rows cost what four do, one row does not; attention, which is one product for each row, is not padded."""
+    executed = Executed(as_architecture("llama-3.2-1b"), LADDER, dtype="float32")
+    one, two, four = (executed.run(decode(rows, rows, 64)) for rows in (1, 2, 4))
+    assert two.flops == four.flops == pytest.approx(4 * one.flops)
+    assert two.attention == pytest.approx(2 * one.attention)
+    assert [tiled(rows) for rows in (0, 1, 2, 4, 5, 64)] == [0, 1, 4, 4, 8, 64]
 
 
 @pytest.mark.parametrize("name", ["llama-3.2-1b", "gemma-3-1b"])

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from jaxserve.bucket import Bucket
-from jaxserve.grid import Bench, Cell, cells, medians, work_of
+from jaxserve.grid import Bench, Cell, cells, turns, work_of
 from jaxserve.ladder import Ladder
+from jaxserve.measured_points import chosen
 from jaxserve.runs import Piece, Run
 
 LADDER = Ladder((1, 8), (2, 4), (4, 16), 16, prefills=(2,), mixed=(8,), drafts=2, steps=3)
@@ -42,8 +43,8 @@ def test_the_arguments_of_a_program():
     assert (prompt.start.tolist(), prompt.count.tolist(), prompt.table.tolist()) == ([16], [5], [[6, 7, 0]])
 
 
-def test_medians_of_rounds_that_take_turns():
-    """Times grow by one at each call of the clock: the first round of each bench is dropped, and they alternate."""
+def test_rounds_take_turns():
+    """Times grow by one at each call of the clock; the benches alternate, and after each round of both something else has its turn."""
     order: list[str] = []
     ticks = itertools.count()
 
@@ -57,6 +58,35 @@ def test_medians_of_rounds_that_take_turns():
         return Bench({made[0].bucket: program}, SimpleNamespace(units=4), made, lambda: next(times))  # type: ignore[arg-type]
 
     done: list[int] = []
-    first, second = medians([bench("a", 1.0), bench("b", 2.0)], 3, done.append)
-    assert order == ["a", "b"] * 4 and sum(done) == 8
-    assert (first.tolist(), second.tolist()) == ([1.0], [2.0])
+    first, second = turns([bench("a", 1.0), bench("b", 2.0)], 3, done.append, lambda index: order.append(str(index)))
+    assert order == ["a", "b", "0", "a", "b", "1", "a", "b", "2"] and sum(done) == 6
+    assert (first.tolist(), second.tolist()) == ([[1.0]] * 3, [[2.0]] * 3)
+
+
+def test_a_round_has_an_order_of_its_own_and_times_stay_with_their_cells():
+    """The clock is set by the program that runs: cell i takes i seconds, whenever its turn comes."""
+    grid = cells(Ladder((1, 2, 4, 8), (4,), (1, 16), 16), (16,))[:4]
+    order: list[int] = []
+    now = [0.0]
+
+    def program(i: int) -> Any:
+        def run(kv: Any, work: Any) -> Any:
+            order.append(i)
+            now[0] += i
+            return kv, (SimpleNamespace(tokens=np.zeros(1)),)
+
+        return run
+
+    programs = {cell.bucket: program(i) for i, cell in enumerate(grid)}
+    bench = Bench(programs, SimpleNamespace(units=4), grid, lambda: now[0])  # type: ignore[arg-type]
+    (found,) = turns([bench], 5)
+    assert found.tolist() == [[0.0, 1.0, 2.0, 3.0]] * 5
+    rounds = [tuple(order[i : i + 4]) for i in range(0, 20, 4)]
+    assert len(set(rounds)) > 1 and all(sorted(each) == [0, 1, 2, 3] for each in rounds)
+
+
+def test_prompts_run_at_every_third_context():
+    """Of 16, 32, 48 and 64 tokens: at 64 and 16. Rows without prompts run at all of them."""
+    grid = chosen(cells(LADDER, (16, 32, 48, 64)))
+    assert {cell.context for cell in grid if cell.kind == "decode"} == {16, 32, 48, 64}
+    assert {cell.context for cell in grid if cell.run.pieces} == {16, 64}

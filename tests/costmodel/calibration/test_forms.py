@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from costmodel.calibration.decode_attention import DecodeAttention
 from costmodel.calibration.device import Device
+from costmodel.calibration.engine_step import EngineStep
 from costmodel.calibration.form import Form
 from costmodel.calibration.forms import FORMS
 from costmodel.calibration.gemm import Gemm
@@ -21,6 +22,7 @@ from costmodel.calibration.scalars import Scalars
 from costmodel.chips import CHIPS
 from models.errors import UserError
 
+RATES = ("bandwidth", "peak", "cache rate")
 CHIP = Device("made up", 1e12, 132e12, 132, 50e6)  # 1 TFLOP/s a core
 GEMM = {"launch": 2e-6, "bandwidth": 0.5, "peak": 1.0, "core rate": 1e15, "wave": 0.0, "merge": 1.0}
 DECODE = {"launch": 5e-6, "bandwidth": 0.5, "cache gain": 7.0, "cache share": 0.5, "task": 1e-6, "exposed": 0.25, "merge": 1e-6}
@@ -124,3 +126,20 @@ def test_devices():
     with pytest.raises(UserError, match="mi300x: the number of its SMs is not known"):
         Device.of(CHIPS["mi300x"])
     assert Device.of(CHIPS["mi300x"], units=304).units == 304
+
+
+def test_where_a_fit_of_engine_steps_begins():
+    """Times are made from known costs: they are found again, and the rates; a cost that no time depends on is left to the form."""
+    draw = np.random.default_rng(0)
+    names = ("weights", "packed", "flops", "moved", "samples", "cache", "attention", "turns")
+    scales = (5e8, 5e8, 4e9, 1e7, 30.0, 5e8, 1e8, 300.0)
+    features = {name: scale * draw.uniform(0, 2, 200) for name, scale in zip(names, scales, strict=True)}
+    features["programs"] = np.ones(200)
+    made = {"program": 5e-3, "turn": 50e-6, "sample": 0.3e-3, "bandwidth": 0.7, "packing": 0.4, "peak": 0.5, "cache rate": 0.3}
+    device = Device("host", 20e9, 150e9, 2, 32e6)
+    found = EngineStep().start(features, EngineStep().seconds(made, features, device, np), device)
+    times = EngineStep().seconds(made, features, device, np)
+    assert EngineStep().seconds(found, features, device, np) == pytest.approx(times, rel=0.03)
+    assert [found[name] for name in RATES] == pytest.approx([made[name] for name in RATES], rel=0.1)
+    features["packed"] = np.zeros(200)
+    assert "packing" not in EngineStep().start(features, EngineStep().seconds(made, features, device, np), device)
