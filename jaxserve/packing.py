@@ -17,7 +17,7 @@ from jaxserve.runs import runs
 from jaxserve.sampling import RowSampling
 from jaxserve.sampling_params import SamplingParams
 from jaxserve.scheduling.plan import Plan
-from jaxserve.seats import Seats
+from jaxserve.seats import Seats, seen
 from jaxserve.step import Repeat, Work
 from models.segment import Segment
 
@@ -154,10 +154,12 @@ class Packer:
                 segment.tokens[i, :count] = self.seats.tokens[seat, start : start + count]
 
     def _sampling(self, rows: int, part: Part) -> RowSampling:
-        neutral = {"top_p": 1}
-        return RowSampling(
-            **{name: self._column(column, rows, part, neutral.get(name, 0)) for name, column in self.seats.settings.items()}
-        )
+        live = len(part.rows)
+        bits = np.zeros((len(self.seats.bits), rows), np.uint32)
+        bits[:, :live] = self.seats.bits.take(part.seats, axis=1)
+        settings = seen(bits)
+        settings["top_p"][live:] = 1
+        return RowSampling(**settings)
 
     @staticmethod
     def _column(values: np.ndarray, rows: int, part: Part, padding: int) -> np.ndarray:

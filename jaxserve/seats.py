@@ -14,13 +14,13 @@ from jaxserve.step import STOPS
 
 NOBODY = -1
 
-_SETTINGS = (
-    ("temperature", np.float32),
-    ("top_k", np.int32),
-    ("top_p", np.float32),
-    ("min_p", np.float32),
-    ("seed", np.uint32),
-)
+# All of 32 bits, so that the settings of a row are one column of bits and those of many rows one gather.
+_SETTINGS = {"temperature": np.float32, "top_k": np.int32, "top_p": np.float32, "min_p": np.float32, "seed": np.uint32}
+
+
+def seen(bits: np.ndarray) -> dict[str, np.ndarray]:
+    """The settings in u32 [settings, n], by name, [n] in their own types: views, no copies."""
+    return {name: line.view(dtype) for (name, dtype), line in zip(_SETTINGS.items(), bits, strict=True)}
 
 
 class Seats:
@@ -30,7 +30,8 @@ class Seats:
       tokens: i32 [seats, context + 1], by position, as far as they are known.
       tables: i32 [seats, width]; `units` where there is no page.
       stops: i32 [seats, STOPS], -1 where there is none.
-      settings: by name, [seats]; see `RowSampling`.
+      settings: by name, [seats], views of `bits`; see `RowSampling`.
+      bits: u32 [settings, seats], what they are made of.
       owner: i64 [seats], the row's id, NOBODY where it is free.
     """
 
@@ -39,7 +40,8 @@ class Seats:
         self.tokens = np.zeros((0, context + 1), np.int32)
         self.tables = np.zeros((0, width), np.int32)
         self.stops = np.zeros((0, STOPS), np.int32)
-        self.settings = {name: np.zeros(0, dtype) for name, dtype in _SETTINGS}
+        self.bits = np.zeros((len(_SETTINGS), 0), np.uint32)
+        self.settings = seen(self.bits)
         self.owner = np.zeros(0, np.int64)
         self._of: dict[int, int] = {}
         self._free: list[int] = []
@@ -108,5 +110,6 @@ class Seats:
 
         self.tokens, self.stops = longer(self.tokens), longer(self.stops, -1)
         self.tables, self.owner = longer(self.tables, self._units), longer(self.owner, NOBODY)
-        self.settings = {name: longer(column) for name, column in self.settings.items()}
+        self.bits = np.ascontiguousarray(longer(self.bits.T).T)
+        self.settings = seen(self.bits)
         self._free += range(old + more - 1, old - 1, -1)
