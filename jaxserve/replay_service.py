@@ -22,9 +22,7 @@ from costmodel import cli
 @click.option("--model", help="A name (python -m costmodel models) or a config.json. Default: that of the recording.")
 @click.option("--chip", help="A name (python -m costmodel chips). Default: that of the recording.")
 @click.option(
-    "--silicon",
-    type=Path,
-    help="Kernels to carry over where nothing is fitted: a folder of tables, or a calibration. Default: none.",
+    "--silicon", help="Kernels where nothing is fitted: a folder of tables, a calibration, or none. Default: an H100's."
 )
 @click.option("--json", "as_json", is_flag=True, help="JSON on standard output, for machines.")
 def main(as_json: bool, **options: Any) -> None:

@@ -16,8 +16,6 @@ from costmodel.host import host_key, today
 from jaxserve.version import version
 from models.errors import UserError
 
-UNKNOWN = "not installed"  # what `version` says of a checkout, which would read oddly among versions
-
 
 class Experiment:
     """The output of one command.
@@ -43,7 +41,7 @@ class Experiment:
             "python": platform.python_version(),
             "jax": jax.__version__,
             "numpy": np.__version__,
-            **({} if version() == UNKNOWN else {"jaxserve": version()}),
+            "jaxserve": version(),
         }
 
     @property

@@ -18,6 +18,7 @@ from rich.console import Console
 from costmodel import cli
 from jaxserve.load import options
 from jaxserve.load.asked import Asked
+from jaxserve.load.interrupt import once
 from jaxserve.load.run import INTERRUPTED
 from jaxserve.load.session import Found, Session
 from jaxserve.load.slo import SLO
@@ -49,25 +50,26 @@ def main(
         check_path(report)
     target = options.settings(ctx, given) if given["url"] is None else options.server(ctx, given)
     asked = Asked(slo=SLO.parse(limits) if limits else None, duration=math.inf if duration is None else duration, **given)
-    with cli.Bars() as bars:
-        session: AbstractContextManager[Session]
-        if isinstance(target, ServeSettings):
-            with cli.importing():
-                from jaxserve.load.engine_session import engine_session  # see above
-            session = engine_session(target, asked, bars.bar, priced=report is not None)
-        else:
-            with cli.importing():
-                from jaxserve.load.http_session import http_session
-            session = http_session(asked, bars.bar, **target)
-        with session as made:
-            found = made.run()
-    _print(found, as_json)
-    if report is not None:
-        write_report(report, found.runs, command=" ".join(["python -m jaxserve.load", *sys.argv[1:]]))
-        click.echo(f"the report is in {report}", err=True)
-    if found.why:
-        click.echo(f"error: {found.why}; results up to then are above, marked as incomplete", err=True)
-        raise click.exceptions.Exit(CTRL_C if found.why == INTERRUPTED else CUT_SHORT)
+    with once():
+        with cli.Bars() as bars:
+            session: AbstractContextManager[Session]
+            if isinstance(target, ServeSettings):
+                with cli.importing():
+                    from jaxserve.load.engine_session import engine_session  # see above
+                session = engine_session(target, asked, bars.bar, priced=report is not None)
+            else:
+                with cli.importing():
+                    from jaxserve.load.http_session import http_session
+                session = http_session(asked, bars.bar, **target)
+            with session as made:
+                found = made.run()
+        _print(found, as_json)
+        if report is not None:
+            write_report(report, found.runs, command=" ".join(["python -m jaxserve.load", *sys.argv[1:]]))
+            click.echo(f"the report is in {report}", err=True)
+        if found.why:
+            click.echo(f"error: {found.why}; results up to then are above, marked as incomplete", err=True)
+            raise click.exceptions.Exit(CTRL_C if found.why == INTERRUPTED else CUT_SHORT)
 
 
 def _print(found: Found, as_json: bool) -> None:

@@ -40,7 +40,7 @@ class Run:
       witness: "measured" or "simulated".
       settings: what was asked: seed, arrivals, scales, model, policy, ...
       begin: s, when the measured part began: after the warm-up.
-      warmup: records of the requests before; they are in no figure but the number of open requests.
+      warmup: records of the requests before (and after, where a run is emptied); they are in no figure but the number of open requests.
       warm: prompt tokens whose KV was there before the run began; None where nobody knows.
       complete: everything that was asked was sent and has ended; why: else, what came between.
       steady: arrivals come at one rate.

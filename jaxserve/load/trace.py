@@ -87,7 +87,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, Entry]]:
     with _reading(path), path.open(encoding="utf-8-sig", newline="") as file:
         first = file.read(1)
         file.seek(0)
-        lines = _mooncake(file) if first == "{" else _azure(file)
+        lines = _mooncake(file) if first == "{" else _azure(path, file)
         start = before = math.nan
         for number, entry in _named(path, lines):
             if math.isnan(start):
@@ -165,12 +165,12 @@ def _named(path: Path, lines: Iterator[tuple[int, Callable[[], Entry]]]) -> Iter
             ) from None
 
 
-def _azure(file: Iterable[str]) -> Iterator[tuple[int, Callable[[], Entry]]]:
+def _azure(path: Path, file: Iterable[str]) -> Iterator[tuple[int, Callable[[], Entry]]]:
     table = csv.DictReader(file)
     if any(column not in (table.fieldnames or ()) for column in _COLUMNS):
-        raise UserError(
-            f"a trace that begins with {str(table.fieldnames)[:60]} is of no kind that is known; Azure's has {_COLUMNS}"
-        )
+        begins = ",".join(table.fieldnames or ())[:60]
+        found = f"it begins with {begins!r}, which is of no kind that is known" if begins else "it is empty"
+        raise UserError(f"{path.name} line 1: {found}; Azure's begins with {','.join(_COLUMNS)}")
     for row in table:
         yield table.line_num, lambda row=row: _azure_entry(row)  # type: ignore[misc]
 

@@ -39,6 +39,7 @@ class Fitted(NamedTuple):
 
     Attributes:
       errors: standard error of the logarithm of each parameter, from the Gauss-Newton Hessian.
+      axes: the directions in which they err independently, one standard error long: logarithms.
       residual: root mean square of the logarithm of the error over the moments that were fitted, those cut off that are beyond 10 %.
       moments: of them; rounds: of simulation and fit.
     """
@@ -48,6 +49,7 @@ class Fitted(NamedTuple):
     residual: float
     moments: int
     rounds: int
+    axes: tuple[Parameters, ...] = ()
 
 
 class Seen(Watch):
@@ -144,5 +146,6 @@ def _solve(seen: Seen, requests: Sequence[Served], start: Parameters) -> Fitted:
     residual = float(np.sqrt(np.mean(np.minimum(np.abs(misses(found.x)), _OUTLIER) ** 2)))
     _, singular, right = np.linalg.svd(found.jac, full_matrices=False)
     spread = right.T / np.maximum(singular, _SAME * singular[0])  # of what cannot be told apart it becomes very wide
-    errors = max(residual, _EXACT) * np.sqrt((spread**2).sum(1))
-    return Fitted(Parameters(*np.exp(found.x).tolist()), Parameters(*errors.tolist()), residual, len(took), 0)
+    spread *= max(residual, _EXACT)
+    errors, axes = np.sqrt((spread**2).sum(1)), tuple([Parameters(*axis) for axis in spread.T.tolist()])
+    return Fitted(Parameters(*np.exp(found.x).tolist()), Parameters(*errors.tolist()), residual, len(took), 0, axes)

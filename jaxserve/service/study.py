@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from costmodel.calibration.silicon import Silicon, h100
-from costmodel.calibration.transfer import transfer
+from costmodel.calibration.shipped import NONE, choose
+from costmodel.calibration.silicon import Silicon
+from costmodel.calibration.transfer import SPREAD, transfer
 from jaxserve.calibrated import KernelCalibrated
 from jaxserve.predict import Analytical
 from jaxserve.scheduling.plan import Plan
-from jaxserve.service.compare import Error, compare
+from jaxserve.service.compare import Compared, compare, strays
 from jaxserve.service.deployed import Deployed, deployed
 from jaxserve.service.fit import ROUNDS, Fitted, fit
+from jaxserve.service.interval import LEVEL, WIDE, Strayed
 from jaxserve.service.play import play
 from jaxserve.service.recorded import Recorded, Served, read
 from jaxserve.service.steptime import Counted, Parameters, StepTime
 from models.errors import UserError
 
 Bar = Callable[[str, int], Callable[[int], None]]
+Steps = Callable[[Plan], float]
+SIXTEEN = ("bfloat16", "float16")  # what was multiplied where kernels were measured, and what runs as fast
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,8 +35,7 @@ class Asked:
     Attributes:
       fitted_on: another recording, whose parameters are tried here as well, with this chip's data sheet.
       first: so many requests are fitted.
-      silicon: kernels of a chip that are carried over where nothing is fitted: a folder of tables, or what `python -m costmodel
-        calibrate --out` wrote. None: the roofline of the data sheet alone.
+      silicon: kernels that are carried over where nothing is fitted, see `costmodel.calibration.shipped.choose`.
     """
 
     folder: Path
@@ -40,21 +43,22 @@ class Asked:
     first: int
     model: str | None
     chip: str | None
-    silicon: Path | None
+    silicon: str | None
 
 
 class Judged(NamedTuple):
     """One simulation of the recording.
 
     Attributes:
-      name: what it was given.
-      parameters: where some were fitted.
-      errors: of the requests that are judged; of: which these are, in words.
+      name: what it was given; of: which requests are judged, in words.
+      interval: what its intervals are made of, in words; "" where it has none.
+      fitted: where parameters were.
     """
 
     name: str
     of: str
-    errors: Sequence[Error]
+    interval: str
+    compared: Compared
     fitted: Fitted | None = None
 
 
@@ -66,46 +70,102 @@ class Study(NamedTuple):
     judged: Sequence[Judged]
 
 
+class Unsure(NamedTuple):
+    """Steps, and the ends of what they may take.
+
+    Attributes:
+      pairs: of each direction in which they err independently, both ends.
+      interval: what they are, in words.
+    """
+
+    steps: Steps
+    pairs: Sequence[tuple[Steps, Steps]] = ()
+    interval: str = ""
+
+
 def study(asked: Asked, bar: Bar) -> Study:
     """Read, simulate with nothing fitted, fit, and simulate again.
 
     Raises:
-      UserError: as `read`, `deployed` and `fit`.
+      UserError: as `choose`, `read`, `deployed` and `fit`.
     """
     recorded = read(asked.folder)
     service = deployed(recorded, model=asked.model, chip=asked.chip)
     requests, first = recorded.requests, asked.first
-    judged = [_judge(*_unfitted(service, asked.silicon), service, requests, bar)]
+    name, unsure = _unfitted(service, asked.silicon)
+    judged = [_judge(name, unsure, service, requests, bar)]
     if asked.fitted_on is not None:
         other = read(asked.fitted_on)
-        there = _fit(deployed(other, model=asked.model), other.requests, first, bar)
+        elsewhere = deployed(other, model=asked.model)
+        there = _fit(elsewhere, other.requests, first, bar)
+        missed = strays(other.requests[:first], play(elsewhere, other.requests, _steps(elsewhere, there.parameters))[:first])
         name = f"fitted to the first {first} requests of {other.name}, and the data sheet exchanged for that of {service.chip.name}"
-        judged.append(_judge(name, _steps(service, there.parameters), service, requests, bar, fitted=there))
+        judged.append(_judge(name, _exchanged(service, there, first), service, requests, bar, strayed=missed, fitted=there))
     here = _fit(service, requests, first, bar)
     name = f"the chip fitted to the first {first} requests"
-    judged.append(_judge(name, _steps(service, here.parameters), service, requests, bar, first=first, fitted=here))
+    judged.append(_judge(name, _known(service, here, first), service, requests, bar, first=first, fitted=here))
     return Study(recorded, service, judged)
 
 
-def _unfitted(service: Deployed, silicon: Path | None) -> tuple[str, Callable[[Plan], float]]:
-    """What is known before anything of a service was measured: (name, predictor)."""
-    if silicon is None:
-        roofline = Analytical(service.architecture, service.chip, dtype=service.dtype, kv_dtype=service.kv_dtype)
-        return f"nothing fitted: the roofline of the data sheet of {service.chip.name}", roofline
-    kernels = _kernels(silicon)
-    name = f"nothing fitted: kernels of {kernels.device.name}, carried over to the data sheet of {service.chip.name}"
-    return name, KernelCalibrated(service.architecture, transfer(kernels, service.chip))
+def _unfitted(service: Deployed, silicon: str | None) -> tuple[str, Unsure]:
+    """What is known before anything of a service was measured. Where the kernels that come with the package don't suit, the roofline.
+
+    Raises:
+      UserError: kernels were asked for that don't suit the model, its numbers or the chip.
+    """
+    chosen, chip, why = choose(silicon), service.chip, ""
+    if chosen is not None:
+        try:
+            there, kernels = _kernels(service, chosen.silicon)
+        except UserError as error:
+            if silicon is not None:
+                raise UserError(f"--silicon {silicon}: {error}; or give {NONE}") from None
+            chosen, why = None, f", for kernels of an H100 say nothing of it: {error}"
+    if chosen is None:
+        roofline = Analytical(service.architecture, chip, dtype=service.dtype, kv_dtype=service.kv_dtype)
+        return f"nothing fitted: the roofline of the data sheet of {chip.name}{why}", Unsure(roofline)
+    low, high = (lambda plan, end=end: kernels.interval(plan, LEVEL)[end] for end in (0, 1))
+    interval = "steps at the ends of their own interval, the errors of all kernels going the same way"
+    if there.gemm.widened:
+        interval += f"; a chip that was never fitted: {SPREAD:.0%} more spread"
+    name = (
+        f"nothing of the service fitted: kernels of {chosen.silicon.device.name}, carried over to the data sheet of {chip.name}"
+    )
+    return name, Unsure(kernels, [(low, high)], f"{interval}. Kernels: {chosen.source}")
 
 
-def _kernels(path: Path) -> Silicon:
-    if path.is_dir():
-        return h100(path)
-    try:
-        return Silicon.from_json(json.loads(path.read_text(encoding="utf-8")))
-    except OSError as error:
-        raise UserError(f"--silicon {path} can't be read: {error.strerror}") from None
-    except ValueError as error:
-        raise UserError(f"--silicon {path} is no JSON: {error}") from None
+def _kernels(service: Deployed, silicon: Silicon) -> tuple[Silicon, KernelCalibrated]:
+    """On the service's chip. Raises UserError where the kernels are of something else."""
+    for what, dtype in (("weights", service.dtype), ("KV", service.kv_dtype)):
+        if dtype not in SIXTEEN:
+            raise UserError(f"the service's {what} are {dtype}, and the kernels multiply 16 bit ({' or '.join(SIXTEEN)})")
+    there = transfer(silicon, service.chip)
+    return there, KernelCalibrated(service.architecture, there)
+
+
+def _known(service: Deployed, fitted: Fitted, first: int) -> Unsure:
+    """Steps of a chip that was fitted: its parameters err along their axes."""
+    interval = f"parameters at the ends of their own, and the errors of the {first} requests that were fitted, as quantiles"
+    return _along(service, fitted.parameters, fitted.axes, interval)
+
+
+def _exchanged(service: Deployed, fitted: Fitted, first: int) -> Unsure:
+    """Steps by another chip's shares, which are right to `SPREAD`: all of them err the same way, as those of kernels are taken to."""
+    axis = Parameters(*(math.hypot(error, SPREAD) for error in fitted.errors))
+    return _along(
+        service,
+        fitted.parameters,
+        [axis],
+        f"another chip's shares: {SPREAD:.0%} more spread, all the same way, and the errors of the {first} requests fitted there",
+    )
+
+
+def _along(service: Deployed, parameters: Parameters, axes: Sequence[Parameters], interval: str) -> Unsure:
+    def end(axis: Parameters, sign: int) -> Steps:
+        moved = [value * math.exp(sign * WIDE * log) for value, log in zip(parameters, axis, strict=True)]
+        return _steps(service, Parameters(*moved))
+
+    return Unsure(_steps(service, parameters), [(end(axis, -1), end(axis, 1)) for axis in axes], interval)
 
 
 def _counted(service: Deployed) -> Counted:
@@ -123,16 +183,23 @@ def _fit(service: Deployed, requests: Sequence[Served], first: int, bar: Bar) ->
 
 def _judge(
     name: str,
-    steps: Callable[[Plan], float],
+    unsure: Unsure,
     service: Deployed,
     requests: Sequence[Served],
     bar: Bar,
     *,
     first: int = 0,
+    strayed: Mapping[str, Strayed] | None = None,
     fitted: Fitted | None = None,
 ) -> Judged:
-    """Simulate all, and compare those after the first."""
-    advance = bar("requests simulated", len(requests))
-    found = play(service, requests, steps, done=lambda: advance(1))
+    """Simulate all, and compare those after the first, whose own errors say how far the others may stray."""
+    advance = bar("requests simulated", len(requests) * (1 + 2 * len(unsure.pairs)))
+
+    def run(steps: Steps) -> list[Served]:
+        return play(service, requests, steps, done=lambda: advance(1))
+
+    found = run(unsure.steps)
+    pairs = [(run(low)[first:], run(high)[first:]) for low, high in unsure.pairs]
+    missed = strays(requests[:first], found[:first]) if first else strayed
     of = f"requests {first + 1} to {len(requests)}, which were not fitted" if first else f"all {len(requests)} requests"
-    return Judged(name, of, compare(requests[first:], found[first:]), fitted)
+    return Judged(name, of, unsure.interval, compare(requests[first:], found[first:], pairs, missed), fitted)

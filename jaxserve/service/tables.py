@@ -10,6 +10,7 @@ from costmodel.commands.output import Output, table
 from jaxserve.load.percentile import RULE
 from jaxserve.service.compare import peer_error, to_json
 from jaxserve.service.fit import Fitted
+from jaxserve.service.interval import LEVEL
 from jaxserve.service.steptime import MEANINGS
 from jaxserve.service.study import Judged, Study
 
@@ -26,7 +27,7 @@ def output(found: Study, as_json: bool) -> Output:
     for judged in found.judged:
         if judged.fitted:
             parts.append(parameters(judged.fitted, judged.name))
-        parts.append(errors(judged, found))
+        parts += [errors(judged, found), covered(judged)]
     parts.append(DEFINITIONS)
     return Output(plain(found, head), parts, form="json" if as_json else "text")
 
@@ -56,14 +57,27 @@ def parameters(fitted: Fitted, name: str) -> Table:
 
 
 def errors(judged: Judged, found: Study) -> Table:
-    """Theirs, ours and the errors, beside another simulator's."""
+    """Theirs, ours with their interval, and the errors, beside another simulator's."""
     rows = []
-    for each in judged.errors:
+    for each in judged.compared.errors:
         peer = peer_error(found.recorded.peer, each)
         cells = [each.metric, each.statistic, f"{each.recorded:.4g}", f"{each.simulated:.4g}", f"{each.relative:+.1%}"]
-        rows.append([*cells, "-" if peer is None else f"{peer:+.1%}"])
-    columns = ("", "", "recorded s", "simulated s", "error", "peer's error")
+        ends = [f"{each.low:.4g}", f"{each.high:.4g}", "yes" if each.within else "no"] if judged.interval else ["-"] * 3
+        rows.append([*cells, *ends, "-" if peer is None else f"{peer:+.1%}"])
+    columns = ("", "", "recorded s", "simulated s", "error", f"{LEVEL:.0%} from", "to", "within", "peer's error")
     return table(f"{judged.name}: {judged.of}", columns, rows, left=2, rules=(4, 8))
+
+
+def covered(judged: Judged) -> str:
+    """What intervals are made of, and what they turned out to hold."""
+    if not judged.interval:
+        return "no intervals: a roofline says nothing of its error"
+    errors = judged.compared.errors
+    each = ", ".join(f"{c.metric} of {c.within} of {c.requests} requests" for c in judged.compared.covered)
+    return (
+        f"intervals of {LEVEL:.0%} hold {sum(e.within for e in errors)} of {len(errors)} recorded figures; made the same way for each "
+        f"request, {each}. They are made of {judged.interval}"
+    )
 
 
 def plain(found: Study, head: list[str]) -> dict[str, Any]:
@@ -79,7 +93,9 @@ def plain(found: Study, head: list[str]) -> dict[str, Any]:
                 "of": judged.of,
                 "parameters": judged.fitted and judged.fitted.parameters._asdict(),
                 "standard_errors": judged.fitted and judged.fitted.errors._asdict(),
-                "figures": to_json(judged.errors),
+                "level": LEVEL if judged.interval else None,
+                "interval": judged.interval,
+                **to_json(judged.compared),
             }
             for judged in found.judged
         ],

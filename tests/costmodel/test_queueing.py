@@ -44,8 +44,13 @@ def test_mg1_as_drawn(load: float):
     assert queue.wait == pytest.approx(lindley(arrivals, services), rel=0.05)
 
 
-def exact(rate: float, base: float, each: float, most: int = 700) -> float:
-    """Mean s from arrival to end where a free server takes all that wait, exactly but for batches beyond `most`.
+def exact(rate: float, base: float, each: float) -> float:
+    """Mean s from arrival to end."""
+    return solved(rate, base, each)[0]
+
+
+def solved(rate: float, base: float, each: float, most: int = 700) -> tuple[float, float]:
+    """(mean s from arrival to end, mean size of a batch) where a free server takes all that wait, exactly but for batches beyond `most`.
 
     The next batch is who comes during this one, a Poisson number, or one: a Markov chain, whose stationary distribution is solved for.
     A request stays its own batch (size-biased), and before it what is left of the batch that it finds (PASTA).
@@ -59,7 +64,8 @@ def exact(rate: float, base: float, each: float, most: int = 700) -> float:
     system[-1] = 1.0
     share = np.linalg.solve(system, np.eye(most)[-1])
     assert abs(share[-1]) < 1e-9, "larger batches matter"
-    return float((share @ (sizes * times) + rate * (share @ times**2) / 2) / (share @ sizes))
+    size = float(share @ sizes)
+    return float(share @ (sizes * times) + rate * (share @ times**2) / 2) / size, size
 
 
 @pytest.mark.parametrize("rate", [1.0, 20.0, 60.0, 100.0, 150.0, 190.0])
@@ -69,6 +75,19 @@ def test_batch_service_lies_between_its_bounds(rate: float, base: float, each: f
     queue, found = BatchService(rate, base, each), exact(rate, base, each)
     assert queue.least <= found * (1 + 1e-9) and found <= queue.most * (1 + 1e-9)
     assert queue.most <= 1.09 * found
+
+
+@pytest.mark.parametrize(("rate", "base", "each"), [(20.0, 0.05, 0.005), (100.0, 0.005, 0.005), (190.0, 0.001, 0.005)])
+def test_where_the_upper_bound_comes_from(rate: float, base: float, each: float):
+    """Two ways to the same figure: the mean by the size of a batch, at the smallest sizes there can be, and the published bounds. Given
+    the mean size that a solved chain has, it is that chain's time; and larger batches mean shorter stays."""
+    queue = BatchService(rate, base, each)
+    least = (1.0, rate * base / (1 - queue.load))
+    assert queue.most == pytest.approx(min(map(queue.chain, least)), rel=1e-12)
+    time, size = solved(rate, base, each)
+    assert queue.chain(size) == pytest.approx(time, rel=1e-9) and size >= max(least)
+    stays = [queue.chain(max(least) * more) for more in (1.0, 1.1, 1.5, 3.0)]
+    assert stays == sorted(stays, reverse=True)
 
 
 def test_the_lower_bound_by_hand():

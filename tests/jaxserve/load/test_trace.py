@@ -124,8 +124,8 @@ MOON = '{"timestamp": 1, "input_length": 5, "output_length": 5, "hash_ids": [1]}
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "begins with None is of no kind"),
-        ("a,b\n1,2\n", r"begins with \['a', 'b'\] is of no kind"),
+        ("", "line 1: it is empty; Azure's begins with TIMESTAMP,"),
+        ("a,b\n1,2\n", "line 1: it begins with 'a,b', which is of no kind"),
         ("TIMESTAMP,ContextTokens,GeneratedTokens\n", "holds no request"),
         (AZURE + "\r\n2023-11-17 00:15:47,many,5", "line 5: ContextTokens is 'many', not a number of at least 1"),
         (AZURE + "\r\n2023-11-17 00:15:47,0,5", "line 5: ContextTokens is '0', not a number of at least 1"),

@@ -1,0 +1,76 @@
+"""Kernels that predictions start from where nothing was measured: those of an H100, fitted once and kept beside this file, or others."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from costmodel.calibration.silicon import Silicon, h100
+from models.errors import UserError
+
+SHIPPED = Path(__file__).parent / "h100_sxm.json"
+NONE = "none"  # how a user asks for the data sheet alone
+HELP = (
+    "Kernels whose fractions are carried over to the chip: a folder of measured tables, or what python -m costmodel calibrate --out "
+    f"wrote; {NONE} for the roofline of the data sheet alone. Default: those of an H100 that come with this package."
+)
+
+
+class Chosen(NamedTuple):
+    """Kernels, and where they are from.
+
+    Attributes:
+      source: in words, for people: the file, and what was measured.
+    """
+
+    silicon: Silicon
+    source: str
+
+
+def choose(given: str | None) -> Chosen | None:
+    """What a user's `--silicon` means, see `HELP`. None: the roofline alone was asked for.
+
+    Args:
+      given: a file, a folder or `NONE`; None where the option is left out.
+
+    Raises:
+      UserError: as `kernels`.
+    """
+    if given == NONE:
+        return None
+    if given is None:
+        data = _read(SHIPPED)
+        return Chosen(kernels(None), f"{SHIPPED.name} of this package: {data['source']}; {data['command']}, {data['date']}")
+    return Chosen(kernels(Path(given)), given)
+
+
+def kernels(path: Path | None) -> Silicon:
+    """Calibrated kernels of a chip, to be carried over to another with `costmodel.calibration.transfer.transfer`.
+
+    Args:
+      path: a folder with the H100's tables, which are fitted (some seconds), or a file of `python -m costmodel calibrate --out`. None:
+        those that come with this package.
+
+    Raises:
+      UserError: it can't be read, or is something else.
+    """
+    if path is None:
+        return Silicon.from_json(_read(SHIPPED)["kernels"])
+    if path.is_dir():
+        return h100(path)
+    try:
+        return Silicon.from_json(_read(path))
+    except UserError as error:
+        raise UserError(f"--silicon {path}: {error}, or {NONE}") from None
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    try:
+        found: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"can't be read: {error.strerror}; give a file or a folder that is there") from None
+    except ValueError as error:  # UnicodeDecodeError is one
+        raise UserError(f"it is no JSON: {error}; give a file that python -m costmodel calibrate --out wrote") from None
+    return found
