@@ -7,6 +7,8 @@ slip of the keyboard are answered at once, and Ctrl-C ends the imports as it end
 from __future__ import annotations
 
 import json
+import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -39,13 +41,18 @@ from models.errors import UserError
 )
 @click.option("--compile-cache", type=Path, help="Folder in which compiled programs are kept for the next start.")
 @click.option("--show", type=int, default=3, show_default=True, help="Completions to print.")
+@click.option("--report", type=Path, help="Write a page there, with pictures (pip install 'jaxserve[report]').")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output, for machines.")
-def main(show: int, as_json: bool, **options: Any) -> None:
+def main(show: int, as_json: bool, report: Path | None, **options: Any) -> None:
     """Decode a batch of prompts together, with the cost of every compiled program: modelled, compiled and measured."""
     settings = Settings(**options)
     if show < 0:
         raise UserError(f"--show is {show}; it must be at least 0")
 
+    if report is not None:
+        with cli.importing():
+            from jaxserve.report_page import check_path
+        check_path(report)
     with cli.importing():
         from jaxserve.job import run  # see above
 
@@ -55,6 +62,11 @@ def main(show: int, as_json: bool, **options: Any) -> None:
         print(json.dumps(outcome.to_json(), indent=1))
     else:
         outcome.show(show)
+    if report is not None:
+        from jaxserve.decode_page import write_page
+
+        write_page(report, outcome, shlex.join(["python", "-m", "jaxserve.decode", *sys.argv[1:]]))
+        click.echo(f"the report is in {report}", err=True)
 
 
 if __name__ == "__main__":

@@ -52,10 +52,12 @@ class StepRecord:
     """What one step did: which program, its live rows and tokens, the contexts it attended over, and the seconds it took."""
 
     program: Program
+    rows: tuple[int, ...]  # which of the generation's rows were live
     contexts: tuple[int, ...]  # tokens in the cache after the step, of each live row
     counts: tuple[int, ...]  # tokens of this step, of each
     seconds: float  # from dispatch until the tokens are on the host
     host_seconds: float  # packing and unpacking around it
+    at: float  # s since the first step began, when its tokens were on the host
 
     @property
     def live(self) -> int:
@@ -107,6 +109,8 @@ class Generation:
         """Raises UserError, before any step is run, where some step of these rows would fit no program or no page."""
         self.rows, self.ladder, self.programs, self.pool = rows, ladder, programs, pool
         self.records: list[StepRecord] = []
+        self._numbers = {id(row): number for number, row in enumerate(rows)}
+        self._began: float | None = None
         longest = max((len(row.prompt) + row.limit - 1 for row in rows), default=1)
         for bucket in (ladder.prefill(longest), ladder.decode(max(len(rows), 1), longest), *ladder.buckets()):
             programs[bucket]
@@ -136,6 +140,7 @@ class Generation:
 
     def _step(self, rows: list[Row], bucket: Bucket) -> StepRecord:
         start = time.perf_counter()
+        began = self._began = start if self._began is None else self._began
         program = self.programs[bucket]
         work, counts = self._pack(rows, bucket)
         dispatched = time.perf_counter()
@@ -148,7 +153,8 @@ class Generation:
                 row.output.append(int(token))
         contexts = tuple(row.cached for row in rows)
         seconds, host = ended - dispatched, dispatched - start + time.perf_counter() - ended
-        record = StepRecord(program, contexts, tuple(counts), seconds, host)
+        numbers = tuple(self._numbers[id(row)] for row in rows)
+        record = StepRecord(program, numbers, contexts, tuple(counts), seconds, host, ended - began)
         self.records.append(record)
         return record
 

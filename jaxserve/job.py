@@ -18,6 +18,7 @@ from jaxserve.ladder import Ladder, powers
 from jaxserve.memory import check_memory, pool_bytes, weight_bytes, workspace_bytes
 from jaxserve.model import Model, choose_dtype, load_model
 from jaxserve.outcome import Outcome, Run
+from jaxserve.predict import Analytical
 from jaxserve.programs import Program, compile_programs
 from jaxserve.prompts import builtin_prompts, read_prompts
 from jaxserve.report import Price, report
@@ -135,7 +136,8 @@ def run(settings: Settings, bar: Bar) -> Outcome:
             return book
 
         runs.append(_summary(batch, generation, first, model, stored, limits, price))
-    return Outcome(_facts(job, dtype, why, stored), limits, list(programs), runs, job.tokenizer)
+    predictor = Analytical(job.checkpoint.config, limits.chip(), dtype=dtype, kv_dtype=stored, ladder=ladder)
+    return Outcome(_facts(job, dtype, why, stored), limits, predictor, pages, list(programs), runs, job.tokenizer)
 
 
 def _dtype(job: Job, pages: int) -> tuple[str, str]:
@@ -166,7 +168,7 @@ def _summary(
     """Totals over all steps; the first `first` of them were prefill."""
     prefill, decode = generation.records[:first], generation.records[first:]
     reports = report(generation.records, model, jnp.dtype(kv_dtype).itemsize, limits, price)
-    return Run(batch, generation.rows, reports, _rate(decode), _rate(prefill))
+    return Run(batch, generation.rows, generation.records, reports, _rate(decode), _rate(prefill))
 
 
 def _rate(records: Iterable[StepRecord]) -> float:

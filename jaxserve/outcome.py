@@ -9,7 +9,8 @@ from rich.console import Console
 from rich.text import Text
 
 from costmodel.measure import Ceilings
-from jaxserve.generation import Row
+from jaxserve.generation import Row, StepRecord
+from jaxserve.predict import Analytical
 from jaxserve.programs import Program
 from jaxserve.report import ProgramReport, programs_json, programs_table, table
 from models.tokenizer import Tokenizer
@@ -21,6 +22,7 @@ class Run:
 
     batch: int
     rows: list[Row]
+    steps: list[StepRecord]
     reports: list[ProgramReport]
     decode_tokens_per_second: float  # 0 where there was no decode step
     prefill_tokens_per_second: float
@@ -55,12 +57,16 @@ class Outcome:
     Attributes:
       facts: model, machine, date, dtypes, context and what else a reader needs to repeat the run.
       limits: this machine's measured ceilings.
+      predictor: what they say of a step (witness: analytical).
+      pages: of the KV pool.
       programs: every program that was compiled, used or not.
       runs: one for each batch size, in the order in which they ran.
     """
 
     facts: dict[str, Any]
     limits: Ceilings
+    predictor: Analytical
+    pages: int
     programs: list[Program]
     runs: list[Run]
     tokenizer: Tokenizer

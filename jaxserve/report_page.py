@@ -54,6 +54,8 @@ def write_report(
     names: Sequence[str] | None = None,
     title: str = "jaxserve: a load and what became of it",
     command: str = "",
+    alerts: Sequence[str] = (),
+    more: Sequence[Section] = (),
 ) -> None:
     """Write the page.
 
@@ -61,6 +63,8 @@ def write_report(
       runs: at least one; several stand side by side in every figure that allows it.
       names: of the runs, each another; the policy, or the server, by default.
       command: that made them, to be shown.
+      alerts: what else a reader has to know before any figure.
+      more: figures of whoever asks, which stand before the others.
 
     Raises:
       UserError: as `check_path`; no runs, or names that don't tell them apart; the file can't be written.
@@ -68,12 +72,12 @@ def write_report(
     check_path(path)
     by_name = dict(zip(_names(runs, names), runs, strict=True))
     page = render(
-        sections(by_name),
+        (*more, *sections(by_name)),
         title=title,
         facts=[f"written {today()} by jaxserve {version()}", *_where(runs)],
         version=version(),
         command=command,
-        alerts=[alert for name, run in by_name.items() for alert in _alerts(name, run)],
+        alerts=[*alerts, *(alert for name, run in by_name.items() for alert in _alerts(name, run))],
         names=list(by_name),
         witnesses=[run.witness for run in runs],
         outcome=outcome(by_name),

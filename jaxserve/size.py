@@ -5,6 +5,8 @@ Only the command line stands here; what computes is imported once the options ar
 
 from __future__ import annotations
 
+import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from models.errors import UserError
 
 POLICIES = ("chunked", "continuous", "static", "dynamic")
 SEARCHED = ("chunked", "continuous")  # policies of a search where nothing else is said
+STEP_TIMES = ("analytical", "calibrated")
 STUDY, SEARCH = 1000, 400  # requests of a run
 MOST = 48  # configurations of a search
 
@@ -82,6 +85,14 @@ class Price(click.ParamType):
 @click.option("--requests", type=click.IntRange(2), help=f"To simulate in each run. Default: {STUDY}; {SEARCH} with --search.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the arrivals.")
 @click.option(
+    "--step-times",
+    type=click.Choice(STEP_TIMES),
+    default="analytical",
+    show_default=True,
+    help="Of the simulations: the roofline, or kernels that were measured on a GPU, carried over to the chip, with intervals.",
+)
+@click.option("--silicon", help="Kernels of calibrated steps: a folder of tables, or a calibration. Default: an H100's.")
+@click.option(
     "--clients", type=cli.Numbers(), help="Closed-loop clients of the measurement plan. Default: what suits the pool."
 )
 @click.option(
@@ -98,12 +109,18 @@ class Price(click.ParamType):
     "--most", type=click.IntRange(1), default=MOST, show_default=True, help="Configurations that a search simulates at most."
 )
 @click.option("--plot", type=Path, help="Draw the frontier of a search: .png, .pdf or .svg (pip install 'jaxserve[plots]').")
+@click.option(
+    "--report",
+    type=Path,
+    help="Write a page there, with the run of what is recommended, and the frontier of a search (pip install 'jaxserve[report]').",
+)
 @click.option("--json", "as_json", is_flag=True, help="JSON on standard output, for machines.")
 def main(
     search: bool,
     prices: tuple[tuple[str, float], ...],
     most: int,
     plot: Path | None,
+    report: Path | None,
     clients: tuple[int, ...] | None,
     measured: tuple[str, ...],
     as_json: bool,
@@ -123,30 +140,39 @@ def main(
         from jaxserve.sizing.asked import Asked
     if plot is not None:
         check_path(plot)
+    if report is not None:
+        with cli.importing():
+            from jaxserve import report_page
+        report_page.check_path(report)
     asked = Asked(
         requests=requests or (SEARCH if search else STUDY), policy=policy or (SEARCHED if search else POLICIES[:1]), **options
     )
     if search:
-        _search(asked, dict(prices), most, plot, as_json)
+        _search(asked, dict(prices), most, plot, report, as_json)
     else:
-        _study(asked, clients, measured, as_json)
+        _study(asked, clients, measured, report, as_json)
 
 
-def _study(asked: Any, clients: tuple[int, ...] | None, measured: tuple[str, ...], as_json: bool) -> None:
+def _study(asked: Any, clients: tuple[int, ...] | None, measured: tuple[str, ...], report: Path | None, as_json: bool) -> None:
     with cli.importing():
         from jaxserve.sizing.measured import Measured
+        from jaxserve.sizing.page import study_page
         from jaxserve.sizing.study import study
         from jaxserve.sizing.study_tables import study_output
     runs = [run for text in measured for run in Measured.read(text)]
     with cli.Bars() as bars:
         found = study(asked, clients, runs, bars.bar)
     study_output(found, as_json).print()
+    if report is not None:
+        study_page(report, found, _command())
+        _told(report)
 
 
-def _search(asked: Any, prices: dict[str, float], most: int, plot: Path | None, as_json: bool) -> None:
+def _search(asked: Any, prices: dict[str, float], most: int, plot: Path | None, report: Path | None, as_json: bool) -> None:
     with cli.importing():
         from costmodel.chips import find_chip
         from jaxserve.sizing.frontier import draw_frontier
+        from jaxserve.sizing.page import search_page
         from jaxserve.sizing.search import search
         from jaxserve.sizing.search_tables import search_output
     with cli.Bars() as bars:
@@ -154,6 +180,17 @@ def _search(asked: Any, prices: dict[str, float], most: int, plot: Path | None, 
     if plot is not None:
         draw_frontier(plot, found)
     search_output(found, as_json).print()
+    if report is not None:
+        search_page(report, found, _command())
+        _told(report)
+
+
+def _command() -> str:
+    return shlex.join(["python", "-m", "jaxserve.size", *sys.argv[1:]])
+
+
+def _told(report: Path) -> None:
+    click.echo(f"the report is in {report}", err=True)
 
 
 if __name__ == "__main__":

@@ -56,8 +56,12 @@ class StepCosts(Watch):
 
     def folded(self, before: State, plan: Plan, outcome: Outcome, after: State, ends: tuple[End, ...], now: float) -> None:
         """Here, and not where it was planned: the engine has handed over the next step by now, so the device doesn't wait for this."""
-        predictor, names, memory, compute = self._predictor, [], 0.0, 0.0
-        for run in runs(plan, predictor.ladder):
+        self.add(runs(plan, self._predictor.ladder))
+
+    def add(self, step: Iterable[Run]) -> None:
+        """A step that ran these programs, one after the other."""
+        predictor, names, memory, compute = self._predictor, list[str](), 0.0, 0.0
+        for run in step:
             names.append(name_of(run))
             for i in range(run.steps):
                 roofs = predictor.roofs(predictor.run_load(run, i))

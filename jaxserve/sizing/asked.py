@@ -27,6 +27,7 @@ class Asked:
       prompt, answer: how the context divides; None for three quarters and one.
       headroom: the share of the pages that is kept free; reserve: of a chip's memory.
       requests: to simulate in each run.
+      step_times: analytical or calibrated, see `jaxserve.sizing.step_times`; silicon: kernels that calibrated ones are made of.
     """
 
     model: str
@@ -52,6 +53,8 @@ class Asked:
     kv_dtype: str | None
     requests: int
     seed: int
+    step_times: str
+    silicon: str | None
 
     def __post_init__(self) -> None:
         if self.ttft_p95 is None and self.itl_p95 is None:
@@ -64,6 +67,11 @@ class Asked:
             raise UserError("--rate needs the length of its requests; add --context 1024")
         if self.trace is not None and (self.prompt is not None or self.answer is not None):
             raise UserError("--prompt and --answer say how long drawn requests are, and a trace says so itself; leave them out")
+
+        if self.silicon is not None and self.step_times != "calibrated":
+            raise UserError(
+                "--silicon names the kernels of calibrated step times; add --step-times calibrated, or leave it out"
+            )
 
     @property
     def slo(self) -> SLO:

@@ -52,7 +52,10 @@ def draw_frontier(path: Path, found: Search) -> None:
         which(LogFormatter(labelOnlyBase=False, minor_thresholds=(2, 0.6)))
     axes.set_xlabel("ITL P95, ms, never short of work")
     axes.set_ylabel("tokens of answers a second and chip")
-    axes.set_title(textwrap.fill(f"{found.chosen.name}: {found.traffic.source}; simulated, steps analytical", 90), fontsize=10)
+    axes.set_title(
+        textwrap.fill(f"{found.chosen.name}: {found.traffic.source}; simulated, steps {found.asked.step_times}", 90),
+        fontsize=10,
+    )
     axes.grid(which="both", color="0.9", linewidth=0.5)
     title = "cap at each point;\ncircled: meets the SLO at the load"
     figure.legend(loc="outside right upper", title=title, fontsize=8, title_fontsize=8)

@@ -12,9 +12,10 @@ from typing import NamedTuple
 from costmodel.capacity import divides
 from costmodel.commands.choices import ModelChoice
 from costmodel.sizing import CAPACITY, MODEL, UNDECIDED, Placement, Verdict, candidate, check_goal
-from jaxserve.predict import Analytical
 from jaxserve.sizing.asked import Asked
-from jaxserve.sizing.study import Bar, predictor
+from jaxserve.sizing.line import missed
+from jaxserve.sizing.step_times import StepTimes, step_times
+from jaxserve.sizing.study import Bar
 from jaxserve.sizing.traffic import Traffic
 from jaxserve.sizing.trial import Configuration, Flood, Trial, flood, trial
 from models.errors import UserError
@@ -114,21 +115,23 @@ def search(asked: Asked, prices: Mapping[str, float], most: int, bar: Bar) -> Se
     options = sorted(_options(asked, chosen, traffic, prices), key=lambda option: option.rank)
     open = [i for i, option in enumerate(options) if option.verdict.word == UNDECIDED]
     advance = bar("simulating, configurations", min(len(open), most))
-    predictors: dict[tuple[str, int], Analytical] = {}
+    times: dict[tuple[str, int], StepTimes] = {}
     free: dict[tuple[str, int, str], Trial] = {}  # runs in which the cap kept nobody out, so that a larger one changes nothing
     for i in open[:most]:
         option = options[i]
         placement, configuration = option.placement, option.configuration
         assert configuration is not None
         key = placement.chip.name, placement.degree
-        if key not in predictors:
-            predictors[key] = predictor(placement)
+        if key not in times:
+            times[key] = step_times(placement, asked.step_times, asked.silicon)
+        steps = times[key]
         kind = (*key, configuration.name)
-        ran = free.get(kind) or trial(configuration, traffic, predictors[key], asked.slo)
+        ran = free.get(kind) or trial(configuration, traffic, steps.seconds, asked.slo)
         if ran.active.most < configuration.cap:
             free[kind] = ran
-        verdict = option.verdict if ran.met else Verdict(MODEL, f"simulated with analytical steps: {ran.missed}")
-        full = flood(configuration, traffic, predictors[key])
+        quick = None if ran.met or steps.quick is None else trial(configuration, traffic, steps.quick, asked.slo)
+        verdict = missed(ran, quick, steps.witness) or option.verdict
+        full = flood(configuration, traffic, steps.seconds)
         options[i] = dataclasses.replace(option, trial=ran, flood=full, verdict=verdict)
         advance(1)
     best = min((option for option in options if option.meets), key=lambda option: (option.rank, option.used), default=None)

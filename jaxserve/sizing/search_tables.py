@@ -10,10 +10,12 @@ from costmodel.commands.output import Output, table
 from costmodel.sizing import MODEL, UNDECIDED
 from jaxserve.sizing.search import Option, Search
 
-MARKS = (
-    "simulated: the scheduler that will run, on a virtual clock; steps analytical (full roofline). So a configuration that misses is "
-    "infeasible by model, and one that meets the SLO is undecided until measured"
-)
+MARKS = {
+    "analytical": "simulated: the scheduler that will run, on a virtual clock; steps analytical (full roofline). So a configuration that "
+    "misses is infeasible by model, and one that meets the SLO is undecided until measured",
+    "calibrated": "simulated: the scheduler that will run, on a virtual clock; steps calibrated (kernels of one GPU, carried over). What "
+    "misses at the quick end of their interval as well is infeasible by model; all else is undecided until measured",
+}
 
 
 def search_output(found: Search, as_json: bool) -> Output:
@@ -41,7 +43,7 @@ def heading(found: Search) -> list[str]:
         f"{found.traffic.source}: {found.traffic.rate:.4g} requests/s, on average {demand.prompt:,.0f} prompt and "
         f"{demand.answer:,.0f} answer tokens",
         f"cheap is {found.order}",
-        MARKS,
+        MARKS[found.asked.step_times],
     ]
 
 
@@ -120,6 +122,7 @@ def plain(found: Search) -> dict[str, Any]:
     return {
         "heading": heading(found),
         "order": found.order,
+        "steps": found.asked.step_times,
         "answer": answer(found),
         "best": None if found.best is None else _plain(found.best),
         "left": found.left,

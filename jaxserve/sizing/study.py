@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from costmodel.capacity import Fit, Pool
 from costmodel.commands.choices import ModelChoice
 from costmodel.sizing import (
     CAPACITY,
     MEASURED,
-    MODEL,
     UNDECIDED,
-    Candidate,
     Placement,
     Verdict,
     batches,
@@ -23,25 +20,18 @@ from costmodel.sizing import (
 from jaxserve.load.record import Record
 from jaxserve.load.saturation import Saturation, saturate
 from jaxserve.load.slo import SLO
-from jaxserve.predict import Analytical
 from jaxserve.sizing.asked import Asked
+from jaxserve.sizing.line import Line, ends_of, judgement, span_of
 from jaxserve.sizing.measured import Measured
+from jaxserve.sizing.step_times import Seconds, StepTimes, step_times
 from jaxserve.sizing.traffic import Traffic, judged
-from jaxserve.sizing.trial import Configuration, Trial, trial
+from jaxserve.sizing.trial import Configuration, trial
 from models.errors import UserError
 
 PROBES, TOLERANCE = 8, 0.05  # of the search for the admission limit
 LONGEST = 4  # runs of a search are at most so many times as long as others
 
 Bar = Callable[[str, int], Callable[[int], None]]
-
-
-class Line(NamedTuple):
-    """A candidate batch. `trial` is its cap under the traffic; None where there is nothing to run."""
-
-    candidate: Candidate
-    trial: Trial | None
-    verdict: Verdict
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,6 +42,7 @@ class Study:
       fit: what weights, workspace and pool take of a chip.
       pool: of KV, with block metadata and headroom.
       context: tokens of a full sequence.
+      steps: what steps of the simulations take.
       lines: by batch.
       limit: the highest rate that the largest cap which may hold the SLO holds, by simulation, and the admission limit; None where no cap
         may, or where so few requests say nothing of it.
@@ -66,6 +57,7 @@ class Study:
     pool: Pool
     context: int
     traffic: Traffic
+    steps: StepTimes
     lines: tuple[Line, ...]
     limit: Saturation | None
     limited: int | None
@@ -102,21 +94,25 @@ def study(asked: Asked, clients: Sequence[int] | None, measured: Sequence[Measur
         check_goal(placement, asked.goal, traffic.demand)
     sequences = pool.sequences(context) if found.fits else 0
     caps = tuple(sorted(set(asked.batch or batches(bare.sequences(context)))))
-    seconds = predictor(placement)
-    advance = bar("simulating, requests", len(caps) * len(traffic.requests) if sequences else 0)
+    steps = step_times(placement, asked.step_times, asked.silicon)
+    sides = 3 if steps.quick else 1
+    advance = bar("simulating, requests", sides * len(caps) * len(traffic.requests) if sequences else 0)
     busy, lines = placement.busy(traffic.demand), []
     for cap in caps:
         seen = candidate(placement, bare, cap, context, traffic.demand)
         verdict = Verdict(CAPACITY, found.verdict) if not found.fits else seen.verdict(bare, asked.goal, traffic.demand, busy)
         if verdict.word != CAPACITY and cap > sequences:
             verdict = Verdict(CAPACITY, f"{sequences} full sequences are left after block metadata and headroom")
-        ran = trial(asked.configuration(cap, pool), traffic, seconds, asked.slo, advance) if sequences else None
-        lines.append(Line(seen, ran, _judged(verdict, ran, [run for run in measured if run.cap == cap], traffic, asked.slo)))
+        ran = trial(asked.configuration(cap, pool), traffic, steps.seconds, asked.slo, advance) if sequences else None
+        ends = ends_of(asked.configuration(cap, pool), traffic, steps, asked.slo, advance) if sequences else None
+        mine = [run for run in measured if run.cap == cap]
+        said = judgement(verdict, ran, ends, steps.witness, mine, traffic, asked.slo)
+        lines.append(Line(seen, ran, said, span_of(steps, cap, context), ends))
     may = [line.candidate.batch for line in lines if line.verdict.word in (UNDECIDED, MEASURED)]
     limit = None
     if may:
         stays = next(line.trial.residence for line in lines if line.trial and line.candidate.batch == max(may))
-        limit = _limit(asked.configuration(max(may), pool), traffic, stays, seconds, asked.slo, bar)
+        limit = _limit(asked.configuration(max(may), pool), traffic, stays, steps.seconds, asked.slo, bar)
     return Study(
         asked=asked,
         chosen=chosen,
@@ -125,6 +121,7 @@ def study(asked: Asked, clients: Sequence[int] | None, measured: Sequence[Measur
         pool=pool,
         context=context,
         traffic=traffic,
+        steps=steps,
         lines=tuple(lines),
         limit=limit,
         limited=max(may, default=None),
@@ -133,26 +130,8 @@ def study(asked: Asked, clients: Sequence[int] | None, measured: Sequence[Measur
     )
 
 
-def predictor(placement: Placement) -> Analytical:
-    """What its steps take in a simulation: their full analytical time, without padding."""
-    return Analytical(
-        placement.model, placement.chip, dtype=placement.dtype, kv_dtype=placement.kv_dtype, tensor_parallel=placement.degree
-    )
-
-
-def _judged(verdict: Verdict, ran: Trial | None, measured: Sequence[Measured], traffic: Traffic, slo: SLO) -> Verdict:
-    """With what simulation and measurement add. Capacity has the first word, and a clock the last."""
-    if verdict.word == CAPACITY:
-        return verdict
-    if alike := [run for run in measured if not run.foreign(traffic.rate, traffic.demand)]:
-        return alike[-1].verdict(slo)
-    if verdict.word == UNDECIDED and ran is not None and not ran.met:
-        return Verdict(MODEL, f"simulated with analytical steps: {ran.missed}")
-    return verdict
-
-
 def _limit(
-    configuration: Configuration, traffic: Traffic, stays: float, seconds: Analytical, slo: SLO, bar: Bar
+    configuration: Configuration, traffic: Traffic, stays: float, seconds: Seconds, slo: SLO, bar: Bar
 ) -> Saturation | None:
     """The highest rate that holds, by simulation, as far as runs of so many requests can say.
 

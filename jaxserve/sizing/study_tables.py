@@ -11,8 +11,10 @@ from costmodel.commands.output import Output, table
 from costmodel.sizing import gib
 from jaxserve.load.quantiles import Quantiles
 from jaxserve.load.saturation import Saturation
+from jaxserve.sizing.interval_tables import plain_ends, spans
+from jaxserve.sizing.line import Line
 from jaxserve.sizing.plan import URL, Command, commands, needs_server
-from jaxserve.sizing.study import Line, Study
+from jaxserve.sizing.study import Study
 from jaxserve.sizing.trial import Tally, Trial
 
 MODELLED = (
@@ -20,10 +22,12 @@ MODELLED = (
     "the table, and charges activations, KV writes, attention and collectives. Neither knows a kernel or a launch: they are estimates, not "
     "bounds, and cannot alone decide an ITL target"
 )
-SIMULATED = (
-    "² simulated: the scheduler that will run, on a virtual clock; a step takes its full analytical time, and kernels below their roof, "
-    "launches and the host come on top. * too few requests for that percentile"
-)
+SIMULATED = {
+    "analytical": "² simulated: the scheduler that will run, on a virtual clock; a step takes its full analytical time, and kernels below "
+    "their roof, launches and the host come on top. * too few requests for that percentile",
+    "calibrated": "² simulated: the scheduler that will run, on a virtual clock; a step takes its calibrated time, and the host comes on "
+    "top. * too few requests for that percentile",
+}
 NUMBERS = (
     "Three different numbers: how many clients are in the system, waiting or served; how many places of the engine are taken, which the "
     "cap bounds; how many of those one step runs. A cap reserves no memory: who is admitted follows the pages that are free"
@@ -36,13 +40,13 @@ def study_output(found: Study, as_json: bool) -> Output:
     parts: list[str | Table] = [*heading(found), _candidates(found), MODELLED]
     ran = [line for line in found.lines if line.trial is not None]
     if ran:
-        parts += [_latencies(found, ran), SIMULATED]
+        parts += [_latencies(found, ran), SIMULATED[found.steps.witness]]
         if hasty := [str(line.candidate.batch) for line in ran if _of(line).hasty]:
             parts.append(
                 f"a short run: at cap {', '.join(hasty)} the system was still filling up when the first of the requests that are judged "
                 "came; give more --requests before you believe what was met"
             )
-        parts += [_numbers(found, ran), NUMBERS]
+        parts += [*spans(found), _numbers(found, ran), NUMBERS]
     if found.limit is not None:
         parts.append(f"admission limit ² of cap {found.limited}: {_limit(found.limit)}")
     elif found.limited is not None:
@@ -74,6 +78,7 @@ def heading(found: Study) -> list[str]:
         f"headroom, {pool.sequences(context)} after: {pool.pages:,} pages of {pool.page} tokens, {pool.entry:g} B of page table each "
         f"({pool.metadata / 1024:,.0f} KiB), {asked.headroom:.1%} of them kept free",
         f"{found.traffic.source}: {found.traffic.rate:.4g} requests/s; {slo}",
+        f"step times of the simulations: {found.steps.witness}, {found.steps.source}",
     ]
 
 
@@ -152,6 +157,7 @@ def plain(found: Study, plan: list[Command]) -> dict[str, Any]:
         },
         "slo": found.asked.slo.to_json(),
         "rate": found.traffic.rate,
+        "steps": {"witness": found.steps.witness, "source": found.steps.source},
         "candidates": [_plain_line(line) for line in found.lines],
         "admission": {"cap": found.limited, **found.limit.to_json()} if found.limit else None,
         "clients": list(found.clients),
@@ -184,4 +190,5 @@ def _plain_line(line: Line) -> dict[str, Any]:
         "verdict": line.verdict.word,
         "reason": line.verdict.reason,
         "simulated": simulated,
+        **plain_ends(line),
     }

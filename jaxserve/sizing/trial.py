@@ -1,10 +1,10 @@
-"""One configuration under one traffic, on a virtual clock: the real policy over the real pages, with analytical step times."""
+"""One configuration under one traffic, on a virtual clock: the real policy over the real pages, with step times of a model."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from costmodel.queueing import concurrency
@@ -110,7 +110,7 @@ class Occupied(Watch):
 
 
 class Trial(NamedTuple):
-    """What a run came to (witness: simulated, with analytical step times).
+    """What a run came to (witness: simulated).
 
     Attributes:
       summary: of the requests that are judged, see `traffic.judged`.
@@ -160,12 +160,14 @@ def trial(
     seconds: Callable[[Plan], float],
     slo: SLO | None,
     advance: Callable[[int], None] = lambda n: None,
+    watches: Sequence[Watch] = (),
 ) -> Trial:
     """Run it.
 
     Args:
-      seconds: what a plan takes, as `jaxserve.predict.Analytical` says.
+      seconds: what a plan takes, see `jaxserve.sizing.step_times`.
       advance: called with 1 for each request that is over.
+      watches: see the run as well.
     """
     policy, state = configuration.make()
     kept: list[Record] = []
@@ -175,7 +177,7 @@ def trial(
         advance(1)
 
     occupied = Occupied()
-    run = simulate(policy, state, traffic.requests, seconds, watch=Watches(Recorder(over), occupied))
+    run = simulate(policy, state, traffic.requests, seconds, watch=Watches(Recorder(over), occupied, *watches))
     records = tuple(sorted(kept, key=lambda record: record.id))
     mine = records[judged(len(records))]
     duration = mine[-1].intended - mine[0].intended

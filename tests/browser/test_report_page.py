@@ -6,22 +6,19 @@ Oracle: the browser itself, its console, its network log and the boxes that it l
 from __future__ import annotations
 
 import base64
-import json
 import re
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 pytest.importorskip("plotly", reason="plotly draws the report; pip install 'jaxserve[report]'")
-webdriver = pytest.importorskip("selenium.webdriver", reason="selenium drives the browser; pip install 'jaxserve[test]'")
 
-from jaxserve.report_page import write_report  # noqa: E402
-from tests.jaxserve.reporting.made import made  # noqa: E402
+from jaxserve.report_page import write_report
+from tests.browser.driven import PHONE, check_charts, complaints, open_page, overflows, requested, resize
+from tests.jaxserve.reporting.made import made
 
-PHONE, PAPER = 375, 696  # px; A4 less two margins of 13 mm
+PAPER = 696  # px; A4 less two margins of 13 mm
 CHARTS = (
     "cdf-ttft",
     "cdf-itl",
@@ -35,32 +32,7 @@ CHARTS = (
     "predicted",
     "roofline-0",
 )
-UNITS = ("ms", "s", "%", "FLOP/B", "FLOP/s", "requests", "pages", "rows", "tokens")  # an axis names one of them
-
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A headless browser with a fresh profile."""
-    found = [shutil.which(name) for name in ("chromium", "chromium-browser", "google-chrome")]
-    driver = shutil.which("chromedriver")
-    if not any(found) or not driver:
-        pytest.skip(
-            "there is no chromium with a chromedriver on this machine; on Debian: apt-get install chromium chromium-driver"
-        )
-    options = webdriver.ChromeOptions()
-    options.binary_location = next(filter(None, found))
-    profile = tmp_path_factory.mktemp("profile")
-    for argument in (
-        "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-        "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", f"--user-data-dir={profile}", "--window-size=1280,900",
-    ):  # fmt: skip
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driving = webdriver.Chrome(options=options, service=webdriver.ChromeService(executable_path=driver))
-    yield driving
-    driving.quit()
 
 
 @pytest.fixture(scope="module")
@@ -76,49 +48,33 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def opened(browser: Any, page: Path) -> Any:
     """The browser with the page, as large as a desktop."""
-    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
-    for kind in ("browser", "performance"):
-        browser.get_log(kind)  # forget what was before
-    browser.get(page.as_uri())
-    return browser
+    return open_page(browser, page)
 
 
 def test_everything_is_there_and_named(opened: Any):
     """Every chart is drawn, in SVG, and both of its axes say what they count and in which unit."""
-    for id in CHARTS:
-        drawn = opened.execute_script(
-            "const svg = document.querySelectorAll(`#${arguments[0]} .chart svg.main-svg`);"
-            "const text = name => [...document.querySelectorAll(`#${arguments[0]} .${name}`)].map(t => t.textContent).join(' ');"
-            "return [svg.length, text('xtitle'), text('ytitle'), document.querySelectorAll(`#${arguments[0]} .chart .trace, "
-            "#${arguments[0]} .chart .bars`).length]",
-            id,
-        )
-        assert drawn[0] and drawn[3], f"{id}: {drawn}"
-        units = [any(f" {unit}" in f" {title}".replace(",", " ") for unit in UNITS) for title in drawn[1:3] if title]
-        assert len(units) == (1 if id.startswith("first-token") else 2) and all(units), f"{id}: {drawn}"
+    check_charts(opened, CHARTS)
     assert "no records of steps" in opened.find_element("css selector", "#pages").text
     assert not opened.find_elements("css selector", "canvas"), "SVG prints, a canvas does not"
 
 
 def test_the_console_is_silent(opened: Any):
-    assert [entry for entry in opened.get_log("browser") if entry["level"] != "INFO"] == []
+    assert complaints(opened) == []
 
 
 def test_nothing_goes_over_a_network(opened: Any, page: Path):
     """The page is one file: the browser asked for it and for nothing else."""
-    messages = [json.loads(entry["message"])["message"] for entry in opened.get_log("performance")]
-    asked = [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
+    asked = requested(opened)
     assert page.as_uri() in asked
     assert [url for url in asked if url != page.as_uri() and not url.startswith("data:")] == []
 
 
 @pytest.mark.parametrize("width", [PHONE, 800, 1280])
-def test_nothing_overflows(opened: Any, width: int):
+def test_nothingoverflows(opened: Any, width: int):
     """On a phone, in a narrow window and on a desktop nothing is wider than the page but what scrolls by itself, and charts fill theirs."""
-    _resize(opened, width)
+    resize(opened, width)
     opened.get(opened.current_url)
-    assert _overflows(opened) == []
+    assert overflows(opened) == []
     drawn = opened.execute_script(
         "return [...document.querySelectorAll('.chart .main-svg')].map(e => e.getBoundingClientRect().width)"
     )
@@ -128,8 +84,8 @@ def test_nothing_overflows(opened: Any, width: int):
 def test_it_prints(opened: Any):
     """A4 less its margins, from a page that was drawn for a desktop: nothing is cut off, and charts are lines that stay sharp."""
     opened.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
-    _resize(opened, PAPER)
-    assert _overflows(opened) == []
+    resize(opened, PAPER)
+    assert overflows(opened) == []
     clipped = opened.execute_script(
         "return [...document.querySelectorAll('.chart')].filter(c => [...c.querySelectorAll('.main-svg')].some("
         "s => s.getBoundingClientRect().right > c.closest('figure').getBoundingClientRect().right)).map(c => c.id)"
@@ -150,21 +106,6 @@ def test_light_and_dark_can_be_read(opened: Any):
             ink = _colour(opened.execute_script(f"return getComputedStyle(document.querySelector('{selector}')).{style}"))
             light, dark = sorted((_luminance(ink), _luminance(ground)), reverse=True)
             assert (light + 0.05) / (dark + 0.05) >= 4.5, f"{selector} in {scheme}"
-
-
-def _resize(browser: Any, width: int) -> None:
-    metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width == PHONE}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-
-
-def _overflows(browser: Any) -> list[str]:
-    """What reaches beyond the right edge of the page."""
-    return browser.execute_script(
-        "const most = document.documentElement.clientWidth + 0.5;"
-        "const wide = [...document.querySelectorAll('main *')].filter(e => !e.closest('.scroll') && !e.closest('.chart')"
-        " && e.getBoundingClientRect().right > most).map(e => e.outerHTML.slice(0, 80));"
-        "return document.documentElement.scrollWidth > most ? [`page: ${document.documentElement.scrollWidth}`, ...wide] : wide"
-    )
 
 
 def _colour(text: str) -> list[float]:

@@ -57,6 +57,7 @@ MEMORY = (
 )
 
 CASES = {
+    "report that is no page": Case(options(*TINY, "--report", "out.pdf"), r"--report is 'out\.pdf'; give .*html|plotly"),
     "missing model file": Case(options("--model", "./none.gguf"), r"\./none\.gguf: no such file or folder"),
     "missing model folder": Case(options("--model", "none/"), "none/: no such file or folder"),
     "missing prompt file": Case(options(*TINY, "--prompt-file", "none.txt"), r"none\.txt: no such prompt file; give"),

@@ -14,6 +14,7 @@ from costmodel.measure import Ceilings
 from jaxserve import job
 from jaxserve.job import make_ladder
 from jaxserve.outcome import Outcome
+from jaxserve.predict import Analytical
 from jaxserve.settings import Settings
 from models.checkpoint.load import load
 from models.checkpoint.sources import open_checkpoint
@@ -23,6 +24,7 @@ from tests.jaxserve import commands
 
 MODULE = "jaxserve.decode"
 LIMITS = Ceilings("here", "2026-01-31", 0.0, 20e9, "made up", 100e9, "made up", 200e9, "made up")
+PREDICTOR = Analytical("tiny", LIMITS.chip(), dtype="float32")
 PROMPTS = ("Why?", "Tell me about the sea.", "c")
 
 
@@ -162,7 +164,7 @@ def test_one_token_needs_no_decode_step(decode: Any):
 def test_reused_prompts_are_said(distinct: int, said: str):
     names = ("model", "machine", "date", "dtype", "dtype_reason", "kv_dtype")
     facts = {**dict.fromkeys(names, "x"), "rows": 3, "distinct_prompts": distinct}
-    assert f"rows: up to 3, {said}\n" in Outcome(facts, LIMITS, [], [], byte_tokenizer(512)).summary()
+    assert f"rows: up to 3, {said}\n" in Outcome(facts, LIMITS, PREDICTOR, 0, [], [], byte_tokenizer(512)).summary()
 
 
 @pytest.mark.parametrize(

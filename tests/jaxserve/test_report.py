@@ -35,7 +35,7 @@ def record(
     of: Program, contexts: tuple[int, ...], seconds: float, host: float = 0.001, tokens: int | None = None
 ) -> StepRecord:
     counts = (1,) * len(contexts) if tokens is None else (tokens - len(contexts) + 1, *(1,) * (len(contexts) - 1))
-    return StepRecord(of, contexts, counts, seconds, host)
+    return StepRecord(of, tuple(range(len(contexts))), contexts, counts, seconds, host, 0.0)
 
 
 def test_decode_by_hand():
