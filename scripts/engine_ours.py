@@ -13,6 +13,7 @@ from jaxserve import Engine, SamplingParams
 from jaxserve.ladder import Ladder, powers
 from jaxserve.model import Model
 from jaxserve.pool import Pool
+from jaxserve.prepared import Prepared
 from jaxserve.programs import Program
 from jaxserve.scheduling.chunked import Chunked
 from jaxserve.scheduling.continuous import Continuous
@@ -45,6 +46,7 @@ class Ours:
       policy: who runs when.
       programs: its ladder.
       pages: of the pool: enough for whatever is served at once, so that nothing is ever preempted.
+      prepared: of another of these with the same programs, which then serve here too.
     """
 
     def __init__(
@@ -55,12 +57,13 @@ class Ours:
         programs: Ladder,
         pages: int,
         compiled: Callable[[Program], None] = lambda program: None,
+        prepared: Prepared | None = None,
     ):
         self.name = name
         self.settings = f"{model.dtype}, {policy.limits.rows} rows"
         if isinstance(policy, Chunked):
             self.settings += f", {policy.budget} tokens a step"
-        self.engine = Engine(model, policy, Pool(pages, PAGE, model.dtype), programs, compiled=compiled)
+        self.engine = Engine(model, policy, Pool(pages, PAGE, model.dtype), programs, compiled=compiled, prepared=prepared)
 
     def serve(self, workload: Workload) -> Served:
         engine, waiting, handles = self.engine, deque(workload.items), []

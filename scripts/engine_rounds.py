@@ -15,7 +15,9 @@ import numpy as np
 from costmodel import cli
 from costmodel.clock import RunQueue
 from costmodel.host import host_key, today
+from jaxserve.ladder import Ladder
 from jaxserve.model import load_model
+from jaxserve.prepared import Prepared
 from jaxserve.scheduling.policy import Policy
 from models.checkpoint.sources import open_checkpoint
 from models.errors import UserError
@@ -106,15 +108,19 @@ def steady(workload: Workload, rows: int, context: int) -> Workload:
 def make_ours(
     model: str, policies: Mapping[str, Policy], workload: Workload, single: Workload, rows: int, dtype: str, bars: cli.Bars
 ) -> tuple[list[Ours], Ours]:
-    """An engine a policy, and one that plans nothing ahead, which shows all of the host's work. Each has a pool and programs of its own."""
+    """An engine a policy, and one that plans nothing ahead, which shows all of the host's work. Each has a pool of its own; those with
+    the same ladder share its programs."""
     loaded = load_model(model, dtype=dtype, context=max(workload.longest, single.longest))
     pages = max(each.room(rows, PAGE) for each in (workload, single))
-    ladders = {name: ladder(name, rows, loaded.context) for name in policies}
-    plain = ladder("static", rows, loaded.context)
-    advance = bars.bar("compiling", sum(len(each.buckets()) for each in (*ladders.values(), plain)))
-    ours = [Ours(loaded, name, policy, ladders[name], pages, lambda program: advance(1)) for name, policy in policies.items()]
-    exposed = policy_of("continuous", rows, rows, ahead=0)
-    return ours, Ours(loaded, EXPOSED, exposed, plain, pages, lambda program: advance(1))
+    engines = {name: (policy, ladder(name, rows, loaded.context)) for name, policy in policies.items()}
+    engines[EXPOSED] = policy_of("continuous", rows, rows, ahead=0), ladder("static", rows, loaded.context)
+    advance = bars.bar("compiling", sum(len(programs.buckets()) for programs in {programs for _, programs in engines.values()}))
+    prepared: dict[Ladder, Prepared] = {}
+    found = []
+    for name, (policy, programs) in engines.items():
+        found.append(Ours(loaded, name, policy, programs, pages, lambda program: advance(1), prepared.get(programs)))
+        prepared[programs] = found[-1].engine.prepared
+    return found[:-1], found[-1]
 
 
 def make_peers(peers: Sequence[str], workload: Workload, rows: int, transformers_rows: int, folder: Path) -> Iterator[System]:
