@@ -51,6 +51,9 @@ class Scales(click.ParamType):
 @click.option("--measured-model", default="smollm2", show_default=True, help="As of jaxserve.generate.")
 @click.option("--measured-requests", type=click.IntRange(4), default=64, show_default=True)
 @click.option("--measured-rows", type=click.IntRange(1), default=8, show_default=True)
+@click.option(
+    "--measured-budget", type=click.IntRange(1), default=72, show_default=True, help="Tokens of a step under chunked, there."
+)
 @click.option("--length-scale", type=float, default=0.1, show_default=True, help="Of what is measured.")
 @click.option("--time-scale", type=float, default=1.0, show_default=True, help="Of what is measured.")
 @click.option(

@@ -65,8 +65,8 @@ def page(asked: Asked, simulated: Sequence[Served], measured: Served | None) -> 
             f"## Measured: {settings['model']} on this machine",
             f"{every.summary.requests} requests, times × {measured.scale:g} ({_offered(measured):.2f} requests/s offered), lengths × "
             f"{settings['source']['length_scale']:g} (means {lengths[0]:.0f} and {lengths[1]:.0f} tokens), {settings['rows']} rows, "
-            f"{settings['dtype']}; one run of each policy, after a warm-up of {settings['warmed_by']} requests. Contention of the machine "
-            f"meanwhile (0 is quiet): {busy}.",
+            f"chunked with {settings['budget']} tokens a step, {settings['dtype']}; one run of each policy, after a warm-up of "
+            f"{settings['warmed_by']} requests. Contention of the machine meanwhile (0 is quiet): {busy}.",
             table(HEAD, rows_of(measured)),
             "With so few requests P95 and P99 of TTFT are little more than the largest seen.",
         ]

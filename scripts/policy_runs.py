@@ -68,6 +68,7 @@ class Measurement(NamedTuple):
     measured_model: str
     measured_requests: int
     measured_rows: int
+    measured_budget: int
     length_scale: float
     time_scale: float
 
@@ -97,14 +98,14 @@ class Slots(Watch):
         self.occupancy = self.occupancy.after(plan, outcome)
 
 
-def policies(rows: int, budget: int, delay: float, ahead: int = 0) -> dict[str, Policy]:
-    """All four, over as many rows. Raises UserError for a budget below the rows."""
+def policies(rows: int, budget: int, delay: float, ahead: int = 0, piece: int = 1) -> dict[str, Policy]:
+    """All four, over as many rows; chunked fills up pieces of so many tokens. Raises UserError for a budget below the rows."""
     limits = Limits(rows=rows, ahead=ahead)
     return {
         "static": Static(limits),
         "dynamic": Dynamic(limits, delay=delay),
         "continuous": Continuous(limits),
-        "chunked": Chunked(limits, budget),
+        "chunked": Chunked(limits, budget, piece=piece),
     }
 
 
@@ -167,7 +168,7 @@ def measure_policies(asked: Asked, wanted: Measurement, bar: Bar) -> Served:
     limits = known_ceilings()
     predictor = Analytical(model.config, limits.chip(), dtype="float32", kv_dtype="float32", ladder=ladder) if limits else None
     runs, slots, contention = {}, {}, {}
-    for name, policy in policies(rows, rows + PIECES[-1] * PAGE, asked.delay, ahead=1).items():
+    for name, policy in policies(rows, wanted.measured_budget, asked.delay, ahead=1, piece=PAGE).items():
         full, costs = Slots(), StepCosts(predictor, limits.chip(), "float32") if predictor and limits else None
         watches = [full, *([costs] if costs else [])]
 
@@ -184,7 +185,14 @@ def measure_policies(asked: Asked, wanted: Measurement, bar: Bar) -> Served:
             full.occupancy = Occupancy()
             played = play(client, Open(iter([request.arrival for request in requests])), iter(items), ended=served)
         known = client.known()
-        settings = {**known.settings, "policy": name, "rows": rows, "source": source.to_json(), "warmed_by": len(warm.records)}
+        settings = {
+            **known.settings,
+            "policy": name,
+            "rows": rows,
+            "budget": wanted.measured_budget,
+            "source": source.to_json(),
+            "warmed_by": len(warm.records),
+        }
         if costs:
             settings["programs"] = costs.to_json(client.engine.programs)
         runs[name] = Run.of(

@@ -35,11 +35,18 @@ from models.errors import UserError
 @click.option("--policy", type=click.Choice(("continuous", "chunked")), default="chunked", show_default=True)
 @click.option("--rows", type=click.IntRange(1), help="Sequences at once. Default: those that were calibrated.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@click.option(
+    "--steady",
+    is_flag=True,
+    help="Every simulated step takes what is predicted for it. Default: it strays from that as single steps did in the calibration.",
+)
 @click.option("--runs", type=Path, help="Measured runs that were kept (python -m jaxserve.load --json); nothing is measured.")
 @click.option("--keep", type=Path, help="Write the measured runs there, for --runs.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 @click.option("--out", type=Path, help="Markdown file.")
-def main(machine: Path, runs: Path | None, keep: Path | None, as_json: bool, out: Path | None, **asked: Any) -> None:
+def main(
+    machine: Path, steady: bool, runs: Path | None, keep: Path | None, as_json: bool, out: Path | None, **asked: Any
+) -> None:
     """Percentiles of TTFT and ITL, measured and simulated, side by side."""
     with cli.importing():
         from jaxserve.machine import Machine
@@ -55,7 +62,7 @@ def main(machine: Path, runs: Path | None, keep: Path | None, as_json: bool, out
             except OSError as error:
                 raise UserError(f"--keep {keep} cannot be written: {error.strerror}; write elsewhere") from None
         advance = bars.bar("loads simulated", len(found))
-        compared = [Compared.of(run, simulate_again(run, known), advance) for run in found]
+        compared = [Compared.of(run, simulate_again(run, known, steady=steady), advance) for run in found]
     if as_json:
         print(json.dumps({**experiment.facts, "loads": [each.to_json() for each in compared]}, indent=1))
     else:

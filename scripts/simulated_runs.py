@@ -20,6 +20,7 @@ from jaxserve.scheduling.request import Request
 from jaxserve.scheduling.state import State
 from jaxserve.serve_settings import ServeSettings
 from jaxserve.simulated_load import simulated
+from jaxserve.virtual.noisy import Noisy
 from jaxserve.virtual.pace import Pace
 from models.checkpoint.sources import open_checkpoint
 from models.errors import UserError
@@ -134,8 +135,11 @@ def kept(path: Path) -> tuple[Run, ...]:
     return runs
 
 
-def simulate_again(run: Run, machine: Machine) -> Run:
+def simulate_again(run: Run, machine: Machine, *, steady: bool = False) -> Run:
     """The requests of a measured run, at the times at which they were due, under its policy and in its pool.
+
+    Args:
+      steady: every step takes what is predicted for it in the median; else it strays as single steps did.
 
     Raises:
       UserError: the engine had programs for which the calibration says nothing.
@@ -144,10 +148,17 @@ def simulate_again(run: Run, machine: Machine) -> Run:
     predictor = machine.predictor(open_checkpoint(machine.model).config, Ladder.from_json(settings["ladder"]))
     pool = Pool(**{**settings["pool"], "prefix": False})
     every = sorted((*run.warmup, *run.records), key=lambda record: record.intended)
-    pace = Pace(predictor.device, predictor.gap)
+    seconds = predictor.device if steady else Noisy(predictor.device, machine.calibration.errors)
+    pace = Pace(seconds, predictor.gap)
     records = simulated(policy_of(settings["scheduling"]), State.of(pool.memory()), _asked(every), pace)
     own = [record._replace(id=every[record.id].id) for record in records]
-    return Run.of(own, warmup=len(run.warmup), witness="simulated", settings={**settings, "predictor": "calibrated"}, warm=0)
+    return Run.of(
+        own,
+        warmup=len(run.warmup),
+        witness="simulated",
+        settings={**settings, "predictor": "calibrated", "steady": steady},
+        warm=0,
+    )
 
 
 def _asked(records: Sequence[Record]) -> list[Request]:
@@ -157,6 +168,8 @@ def _asked(records: Sequence[Record]) -> list[Request]:
 def page(machine: Machine, compared: Sequence[Compared]) -> list[str]:
     """For people, in Markdown."""
     first = compared[0].measured.settings
+    steady = compared[0].simulated.settings["steady"]
+    strays = "every step as long as predicted" if steady else "each step straying from it as single steps did then"
     rows = []
     for each in compared:
         for figure in each.figures:
@@ -186,7 +199,7 @@ def page(machine: Machine, compared: Sequence[Compared]) -> list[str]:
         f"{len(compared[0].measured.records)} requests of each load after a warm-up of {len(compared[0].measured.warmup)}. "
         "Measured: this machine's engine. "
         f"Simulated: the same arrivals, prompts, answers, policy, pool and programs; steps as calibrated before "
-        f"({machine.calibration.source}), and a host's gap of {machine.gap.value * 1e3:.2f} ms between them.",
+        f"({machine.calibration.source}), {strays}, and a host's gap of {machine.gap.value * 1e3:.2f} ms between them.",
         table(("load", "percentile", "measured ms", "simulated ms", "error", "wanted", "met"), rows),
         table(("load", "measured tokens/s", "simulated tokens/s", "preemptions measured", "simulated"), rates),
         f"Percentiles: {RULE}.",
