@@ -40,29 +40,38 @@ from models.errors import UserError
     is_flag=True,
     help="Every simulated step takes what is predicted for it. Default: it strays from that as single steps did in the calibration.",
 )
-@click.option("--runs", type=Path, help="Measured runs that were kept (python -m jaxserve.load --json); nothing is measured.")
+@click.option(
+    "--repeat", type=click.IntRange(1), default=3, show_default=True, help="So often each load is measured; medians count."
+)
+@click.option(
+    "--runs",
+    type=Path,
+    multiple=True,
+    help="Measured runs that were kept (python -m jaxserve.load --json); nothing is measured. May be repeated.",
+)
 @click.option("--keep", type=Path, help="Write the measured runs there, for --runs.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 @click.option("--out", type=Path, help="Markdown file.")
 def main(
-    machine: Path, steady: bool, runs: Path | None, keep: Path | None, as_json: bool, out: Path | None, **asked: Any
+    machine: Path, steady: bool, runs: tuple[Path, ...], keep: Path | None, as_json: bool, out: Path | None, **asked: Any
 ) -> None:
     """Percentiles of TTFT and ITL, measured and simulated, side by side."""
     with cli.importing():
         from jaxserve.machine import Machine
         from scripts.experiment import Experiment
-        from scripts.simulated_runs import Compared, kept, measured, page, simulate_again
+        from scripts.simulated_runs import Compared, by_load, kept, measured, page, simulate_again
     experiment = Experiment("Simulated against measured", out)
     known = Machine.read(machine)
     with cli.Bars() as bars:
-        found = kept(runs) if runs else measured(known, bars.bar, **asked)
+        found = tuple([run for path in runs for run in kept(path)]) if runs else measured(known, bars.bar, **asked)
         if keep is not None:
             try:
                 keep.write_text(json.dumps({"runs": [run.to_json() for run in found]}), encoding="utf-8")
             except OSError as error:
                 raise UserError(f"--keep {keep} cannot be written: {error.strerror}; write elsewhere") from None
-        advance = bars.bar("loads simulated", len(found))
-        compared = [Compared.of(run, simulate_again(run, known, steady=steady), advance) for run in found]
+        loads = by_load(found)
+        advance = bars.bar("loads simulated", len(loads))
+        compared = [Compared.of(each, simulate_again(each[0], known, steady=steady), advance) for each in loads]
     if as_json:
         print(json.dumps({**experiment.facts, "loads": [each.to_json() for each in compared]}, indent=1))
     else:

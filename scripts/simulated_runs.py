@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -33,12 +34,17 @@ Bar = Callable[[str, int], Callable[[int], None]]
 
 
 class Figure(NamedTuple):
-    """One percentile of one metric, twice, s."""
+    """One percentile of one metric, s: of each measured run, and simulated."""
 
     metric: str
     percentile: str
-    measured: float
+    runs: tuple[float, ...]
     simulated: float
+
+    @property
+    def measured(self) -> float:
+        """The median of the measured runs."""
+        return statistics.median(self.runs)
 
     @property
     def error(self) -> float:
@@ -52,32 +58,60 @@ class Figure(NamedTuple):
 
 
 class Compared(NamedTuple):
-    """One load. figures: of `METRICS`, at `TARGETS`."""
+    """One load, measured so many times. figures: of `METRICS`, at `TARGETS`."""
 
     load: str
-    measured: Run
+    measured: tuple[Run, ...]
     simulated: Run
     figures: tuple[Figure, ...]
 
     @classmethod
-    def of(cls, run: Run, again: Run, done: Callable[[int], None] = lambda count: None) -> Self:
-        """A measured run and a simulated one of the same requests."""
+    def of(cls, runs: Sequence[Run], again: Run, done: Callable[[int], None] = lambda count: None) -> Self:
+        """Measured runs of the same requests, and a simulated one.
+
+        Raises:
+          UserError: the requests are not the same.
+        """
+        lengths = [[(record.prompt, record.output) for record in in_order(run.records)] for run in runs]
+        load = str(runs[0].settings.get("load", ""))
+        if any(each != lengths[0] for each in lengths):
+            raise UserError(f"runs of the load {load} served different requests; give runs of one seed and one number of them")
         figures = [
-            Figure(metric, each, getattr(getattr(run.summary, metric), each), getattr(getattr(again.summary, metric), each))
+            Figure(metric, each, tuple([percentile(run, metric, each) for run in runs]), percentile(again, metric, each))
             for metric in METRICS
             for each in TARGETS
         ]
         done(1)
-        return cls(str(run.settings.get("load", "")), run, again, tuple(figures))
+        return cls(load, tuple(runs), again, tuple(figures))
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, s."""
         return {
             "load": self.load,
-            "figures": [{**each._asdict(), "error": each.error, "met": each.met} for each in self.figures],
-            "measured": self.measured.summary.to_json(),
+            "figures": [
+                {**each._asdict(), "measured": each.measured, "error": each.error, "met": each.met} for each in self.figures
+            ],
+            "measured": [run.summary.to_json() for run in self.measured],
             "simulated": self.simulated.summary.to_json(),
         }
+
+
+def in_order(records: Sequence[Record]) -> list[Record]:
+    """As they were due."""
+    return sorted(records, key=lambda record: record.intended)
+
+
+def percentile(run: Run, metric: str, name: str) -> float:
+    """Such as p50 of ttft, s."""
+    return float(getattr(getattr(run.summary, metric), name))
+
+
+def by_load(runs: Sequence[Run]) -> list[list[Run]]:
+    """Runs of the same load together, in the order in which loads first occur."""
+    found: dict[str, list[Run]] = {}
+    for run in runs:
+        found.setdefault(str(run.settings.get("load", "")), []).append(run)
+    return list(found.values())
 
 
 def measured(
@@ -92,8 +126,9 @@ def measured(
     policy: str,
     rows: int | None,
     seed: int,
+    repeat: int,
 ) -> tuple[Run, ...]:
-    """An engine of the model, dtype and programs that were calibrated, under each load.
+    """An engine of the model, dtype and programs that were calibrated, under each load, all of them `repeat` times in turn.
 
     Raises:
       UserError: as `jaxserve.load`; a load that was cut short.
@@ -110,10 +145,13 @@ def measured(
     )
     asked = Asked(rates=rates, requests=requests, warmup=warmup, prompt=prompt, output=output, seed=seed)
     with engine_session(settings, asked, bar, priced=False) as session:
-        found = session.run()
-    if found.why:
-        raise UserError(f"a load was cut short ({found.why}), so there is nothing to compare")
-    return found.runs
+        runs: list[Run] = []
+        for _ in range(repeat):
+            found = session.run()
+            if found.why:
+                raise UserError(f"a load was cut short ({found.why}), so there is nothing to compare")
+            runs += found.runs
+    return tuple(runs)
 
 
 def kept(path: Path) -> tuple[Run, ...]:
@@ -147,7 +185,7 @@ def simulate_again(run: Run, machine: Machine, *, steady: bool = False) -> Run:
     settings = run.settings
     predictor = machine.predictor(open_checkpoint(machine.model).config, Ladder.from_json(settings["ladder"]))
     pool = Pool(**{**settings["pool"], "prefix": False})
-    every = sorted((*run.warmup, *run.records), key=lambda record: record.intended)
+    every = in_order((*run.warmup, *run.records))
     seconds = predictor.device if steady else Noisy(predictor.device, machine.calibration.errors)
     pace = Pace(seconds, predictor.gap)
     records = simulated(policy_of(settings["scheduling"]), State.of(pool.memory()), _asked(every), pace)
@@ -167,13 +205,15 @@ def _asked(records: Sequence[Record]) -> list[Request]:
 
 def page(machine: Machine, compared: Sequence[Compared]) -> list[str]:
     """For people, in Markdown."""
-    first = compared[0].measured.settings
+    some = compared[0].measured
+    first = some[0].settings
     steady = compared[0].simulated.settings["steady"]
     strays = "every step as long as predicted" if steady else "each step straying from it as single steps did then"
     rows = []
     for each in compared:
         for figure in each.figures:
-            cells = [f"{figure.measured * 1e3:.1f}", f"{figure.simulated * 1e3:.1f}", f"{figure.error:+.1%}"]
+            each_run = " ".join(f"{seconds * 1e3:.1f}" for seconds in figure.runs)
+            cells = [each_run, f"{figure.simulated * 1e3:.1f}", f"{figure.error:+.1%}"]
             wanted = f"{TARGETS[figure.percentile]:.0%}"
             rows.append(
                 [
@@ -187,17 +227,17 @@ def page(machine: Machine, compared: Sequence[Compared]) -> list[str]:
     rates = [
         [
             each.load,
-            f"{each.measured.summary.tokens_per_s:.1f}",
+            " ".join(f"{run.summary.tokens_per_s:.1f}" for run in each.measured),
             f"{each.simulated.summary.tokens_per_s:.1f}",
-            f"{sum(record.preemptions for record in each.measured.records)}",
+            " ".join(f"{sum(record.preemptions for record in run.records)}" for run in each.measured),
             f"{sum(record.preemptions for record in each.simulated.records)}",
         ]
         for each in compared
     ]
     return [
         f"{first.get('model')} in {first.get('dtype')} under {first.get('policy')} with {first.get('rows')} rows; "
-        f"{len(compared[0].measured.records)} requests of each load after a warm-up of {len(compared[0].measured.warmup)}. "
-        "Measured: this machine's engine. "
+        f"{len(some[0].records)} requests of each load after a warm-up of {len(some[0].warmup)}. "
+        f"Measured: this machine's engine, {len(some)} times; errors are those of the simulation against the median of these runs. "
         f"Simulated: the same arrivals, prompts, answers, policy, pool and programs; steps as calibrated before "
         f"({machine.calibration.source}), {strays}, and a host's gap of {machine.gap.value * 1e3:.2f} ms between them.",
         table(("load", "percentile", "measured ms", "simulated ms", "error", "wanted", "met"), rows),

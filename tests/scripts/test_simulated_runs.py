@@ -24,7 +24,7 @@ from jaxserve.simulated_load import simulated
 from jaxserve.virtual.pace import Pace
 from models.errors import UserError
 from models.presets import PRESETS
-from scripts.simulated_runs import Compared, Figure, kept, page, simulate_again
+from scripts.simulated_runs import Compared, Figure, by_load, kept, page, simulate_again
 
 LADDER = Ladder((4,), (8,), (2, 8), 16)
 
@@ -53,21 +53,21 @@ def run(warmup: int = 5) -> Run:
 
 
 def test_the_same_machine_gives_the_same_times():
-    found = Compared.of(run(), simulate_again(run(), machine(), steady=True))
+    found = Compared.of([run()], simulate_again(run(), machine(), steady=True))
     assert found.simulated.witness == "simulated" and len(found.simulated.records) == 35
-    assert [record.tokens for record in found.simulated.records] == [record.tokens for record in found.measured.records]
+    assert [record.tokens for record in found.simulated.records] == [record.tokens for record in found.measured[0].records]
     assert len(found.figures) == 4 and all(figure.error == 0 and figure.met for figure in found.figures)
 
 
 def test_a_slower_machine_shows():
     """2 ms more between steps: a gap in the middle is 2 ms longer, but for which steps are in the middle."""
-    found = Compared.of(run(), simulate_again(run(), machine(3e-3), steady=True))
+    found = Compared.of([run()], simulate_again(run(), machine(3e-3), steady=True))
     itl = {figure.percentile: figure for figure in found.figures if figure.metric == "itl"}
     assert itl["p50"].simulated - itl["p50"].measured == pytest.approx(2e-3, rel=0.01) and not itl["p50"].met
 
 
 def test_steps_stray_as_the_calibration_says():
-    """Errors between -0.1 and 0.1, so the median gap is off by no more than a tenth or so; answers are as long, and a second time all is the same."""
+    """Errors between -0.1 and 0.1: the median gap is off by a tenth or so at most; answers are as long; a second time all is the same."""
     steady, strayed = simulate_again(run(), machine(), steady=True), simulate_again(run(), machine())
     assert [len(record.tokens) for record in strayed.records] == [len(record.tokens) for record in steady.records]
     first, same = strayed.summary.itl, steady.summary.itl
@@ -76,8 +76,18 @@ def test_steps_stray_as_the_calibration_says():
 
 
 def test_figures_by_hand():
-    assert Figure("ttft", "p50", 0.2, 0.219).met and not Figure("ttft", "p50", 0.2, 0.221).met
-    assert Figure("ttft", "p95", 0.2, 0.161).met and not Figure("ttft", "p95", 0.2, 0.159).met
+    assert Figure("ttft", "p50", (0.2,), 0.219).met and not Figure("ttft", "p50", (0.2,), 0.221).met
+    assert Figure("ttft", "p95", (0.2,), 0.161).met and not Figure("ttft", "p95", (0.2,), 0.159).met
+
+
+def test_of_several_runs_the_median_counts():
+    runs = [run(), run()]
+    found = Compared.of(runs, simulate_again(runs[0], machine(), steady=True))
+    assert len(found.measured) == 2 and all(len(figure.runs) == 2 for figure in found.figures)
+    assert Figure("ttft", "p50", (0.1, 0.2, 0.9), 0.21).error == pytest.approx(0.05)
+    assert [len(each) for each in by_load([*runs, run()])] == [3]
+    with pytest.raises(UserError, match="served different requests"):
+        Compared.of([run(), run(warmup=4)], runs[0])
 
 
 def test_runs_that_were_kept(tmp_path: Path):
@@ -85,7 +95,7 @@ def test_runs_that_were_kept(tmp_path: Path):
     path.write_text(json.dumps({"runs": [run().to_json()]}))
     (again,) = kept(path)
     assert again.records == run().records
-    shown = "\n".join(page(machine(), [Compared.of(again, simulate_again(again, machine(), steady=True))]))
+    shown = "\n".join(page(machine(), [Compared.of([again], simulate_again(again, machine(), steady=True))]))
     assert "| made up | TTFT P50 |" in shown and "+0.0%" in shown and "1.00 ms between them" in shown
     for text, said in (("{", "is no JSON"), ("[]", "holds no runs"), ('{"runs": []}', "holds no runs")):
         path.write_text(text)
