@@ -18,7 +18,8 @@ LOOK = (
     "What to look for. *Static* and *dynamic* let nobody in until the longest answer of the batch has ended: TTFT is about the length of a "
     "batch, and the slots of those that ended earlier stand idle. *Continuous* lets requests in at every step, so TTFT falls; whoever "
     "decodes beside a whole prompt waits for it, which shows in the upper percentiles of ITL. *Chunked* cuts prompts up, so that no gap is "
-    "longer than a step of its budget, for a TTFT that is longer where prompts queue."
+    "longer than a step of its budget, as a rule for a TTFT that is longer where prompts queue; "
+    "the tables say whether it was so here."
 )
 HEAD = ("policy", "answered/s", "tokens/s", "TTFT P50, ms", "TTFT P95, ms", "ITL P50, ms", "ITL P95, ms", "ITL P99, ms", "E2E P50, s",
         "rows a step", "slots locked idle")  # fmt: skip
