@@ -43,7 +43,8 @@ class Answer:
         self.finish: Finish | None = None
         self._params, self._stops = params, params.stop_set(eos)
         self._limit = room if params.max_tokens is None else min(room, params.max_tokens)
-        self._detokenizer, self._matcher = Detokenizer(pieces, continued or ()), StopMatcher(tuple(params.stop))
+        self._detokenizer = Detokenizer(pieces, continued or ())
+        self._matcher = StopMatcher(tuple(params.stop)) if params.stop else None
         self._shown: list[str] = []
 
     @property
@@ -60,21 +61,27 @@ class Answer:
         if self.finish:
             raise RuntimeError(f"a token came after the answer had ended ({self.finish.reason})")
         self.tokens.append(token)
-        armed = len(self.tokens) > self._params.min_tokens
-        if armed and token in self._stops:
+        count = len(self.tokens)
+        if token in self._stops and count > self._params.min_tokens:
             last = self._detokenizer.push(token) if self._params.include_stop else ""
-            return self._end(Finish("stop", token), self._matcher.flush() + last)
-        text, stop = self._matcher.push(self._detokenizer.push(token), armed=armed)
-        if stop is not None:
-            return self._end(Finish("stop", stop), text + stop if self._params.include_stop else text)
-        if len(self.tokens) >= self._limit:
-            return self._end(Finish("length"), text + self._matcher.flush())
+            return self._end(Finish("stop", token), self._held() + last)
+        text = self._detokenizer.push(token)
+        if self._matcher is not None:
+            text, stop = self._matcher.push(text, armed=count > self._params.min_tokens)
+            if stop is not None:
+                return self._end(Finish("stop", stop), text + stop if self._params.include_stop else text)
+        if count >= self._limit:
+            return self._end(Finish("length"), text + self._held())
         self._shown.append(text)
         return text
 
     def abort(self, reason: Literal["abort", "timeout"] = "abort") -> str:
         """End it now; returns what was held back. Nothing happens if it has ended."""
-        return "" if self.finish else self._end(Finish(reason), self._matcher.flush())
+        return "" if self.finish else self._end(Finish(reason), self._held())
+
+    def _held(self) -> str:
+        """What was held back, now that no stop string can follow."""
+        return self._matcher.flush() if self._matcher else ""
 
     def _end(self, finish: Finish, text: str) -> str:
         self.finish = finish

@@ -84,41 +84,40 @@ class Clients:
         if sample and sample.handle.scores:
             sample.handle.scores.add(found, line, start, count)
 
-    def unpack(self, flight: Flight, drawn: list[Drawn | None], now: float) -> tuple[Outcome, list[Piece]]:
+    def unpack(self, flight: Flight, drawn: Drawn, now: float) -> tuple[Outcome, list[Piece]]:
         """Push the tokens of a step to their answers.
 
         Args:
-          drawn: what each row of the plan drew.
+          drawn: what the rows of the plan drew.
           now: s, when they were on the host.
         """
         plan, verifies, pieces = flight.plan, flight.plan.verifies, list[Piece]()
         tokens, ended, drafts = list[tuple[int, ...]](), dict[int, str](), dict[int, int]()
-        for id, count, draws, each in zip(plan.ids, plan.counts, plan.draws, drawn, strict=True):
+        for row, (id, count, draws, each) in enumerate(zip(plan.ids, plan.counts, plan.draws, drawn.tokens, strict=True)):
             if each is None:
                 tokens.append(())
                 continue
-            got = each.tokens[:draws]
+            got = each[:draws] if len(each) > draws else each
             if verifies:
                 offered = self.drafts.pop(id, ())
-                got = list(accepted(offered[: count - 1], got)) if draws > 1 else got
+                got = accepted(offered[: count - 1], got) if draws > 1 else got
             sample, gained = self.samples.get(id), len(got)
             if sample is not None:  # else its client has gone, or it ended while this step was under way
-                text, got = self._pushed(sample, each, got, now)
-                whole = tuple(got)
-                pieces.append(Piece(sample.handle, sample.index, whole, text))
+                text, got = self._pushed(sample, got, drawn.logprobs.get(row), now)
+                pieces.append(Piece(sample.handle, sample.index, got, text))
                 if finish := sample.answer.finish:
                     ended[id] = finish.reason
                 elif self._drafter and (found := self._draft(id, sample, got)):
                     self.drafts[id], drafts[id] = found, len(found)
-            else:
-                whole = tuple(got)
             if verifies:
-                self.acceptance = self.acceptance.verified(draws - 1, gained, len(whole))
-            tokens.append(whole)
+                self.acceptance = self.acceptance.verified(draws - 1, gained, len(got))
+            tokens.append(got)
         return Outcome(tuple(tokens), ended, drafts), pieces
 
     @staticmethod
-    def _pushed(sample: Sample, drawn: Drawn, tokens: list[int], now: float) -> tuple[str, list[int]]:
+    def _pushed(
+        sample: Sample, tokens: tuple[int, ...], found: tuple[Logprobs, int] | None, now: float
+    ) -> tuple[str, tuple[int, ...]]:
         """(text that may be shown, tokens up to the one that ended the answer)."""
         answer, times, top = sample.answer, sample.times, sample.top
         if len(tokens) == 1 and top is None:  # as nearly always
@@ -128,13 +127,14 @@ class Clients:
         for place, token in enumerate(tokens):
             text += answer.push(token)
             times.append(now)
-            if top is not None and drawn.logprobs is not None:
-                sample.handle.logprobs[sample.index].append(plain(drawn.logprobs, drawn.line, place, token, top))
+            if top is not None and found is not None:
+                logprobs, line = found
+                sample.handle.logprobs[sample.index].append(plain(logprobs, line, place, token, top))
             if answer.finish:
                 return text, tokens[: place + 1]
         return text, tokens
 
-    def _draft(self, id: int, sample: Sample, tokens: list[int]) -> tuple[int, ...]:
+    def _draft(self, id: int, sample: Sample, tokens: tuple[int, ...]) -> tuple[int, ...]:
         assert self._drafter is not None
         lookup = self._lookups.get(id)
         if lookup is None:

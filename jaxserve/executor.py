@@ -20,11 +20,16 @@ from models.layers import KV
 
 
 class Drawn(NamedTuple):
-    """What a program said of one row of a plan: the call and the place where it stands, for whoever wants more than tokens."""
+    """What the rows of a plan drew.
 
-    tokens: list[int]  # one; of a row that verifies, one after each of its tokens; of several steps, one of each
-    logprobs: Logprobs | None  # of its segment, on the host
-    line: int  # its row there
+    Attributes:
+      tokens: of each row: one; of a row that verifies, one after each of its tokens; of several steps, one of each. None where it
+        draws nothing.
+      logprobs: where programs give them: by row, those of its segment, on the host, and its line there.
+    """
+
+    tokens: list[tuple[int, ...] | None]
+    logprobs: dict[int, tuple[Logprobs, int]]
 
 
 @dataclasses.dataclass
@@ -37,6 +42,7 @@ class Flight:
     dispatched: float = 0.0  # s, before its first program was called
     host: float = 0.0  # s that the host kept the device waiting for it
     outputs: list[tuple[Output, ...]] = dataclasses.field(default_factory=list)
+    tokens: list[list[np.ndarray]] = dataclasses.field(default_factory=list)  # of `outputs`, once they are on the host
 
 
 class Executor:
@@ -62,29 +68,37 @@ class Executor:
             self.kv, outputs = self.programs[call.bucket](self.kv, call.work)
             flight.outputs.append(outputs)
 
-    def fetch(self, flight: Flight, score: Callable[[int, Logprobs, int, int, int], None]) -> list[Drawn | None]:
-        """Wait for a plan's tokens: what each of its rows drew, None where it draws nothing.
+    def wait(self, flight: Flight) -> None:
+        """Wait until a plan's tokens are on the host."""
+        flight.tokens = [[np.asarray(output.tokens) for output in outputs] for outputs in flight.outputs]
 
-        What is drawn becomes known to the seats, so that the next step can be filled in.
+    def learn(self, flight: Flight) -> None:
+        """What a plan's rows drew becomes known to the seats, so that the next step can be filled in.
+
+        Of drafts the tokens are only known once they are accepted: `Loop` tells the seats.
+        """
+        for call, arrays in zip(flight.calls, flight.tokens, strict=True):
+            for part, tokens in zip(call.parts, arrays, strict=True):
+                if tokens.shape[1] == 1 or call.bucket.steps > 1:
+                    lines = part.lines
+                    at = part.starts[lines] + part.counts[lines]
+                    self._seats.learn(part.owners, part.seats[lines], at, tokens[lines])
+
+    def drawn(self, flight: Flight, score: Callable[[int, Logprobs, int, int, int], None]) -> Drawn:
+        """What each of a plan's rows drew.
 
         Args:
           score: takes the prompt log-probabilities of a row: (row of the plan, logprobs on the host, line, start, count).
         """
-        drawn: list[Drawn | None] = [None] * len(flight.plan.ids)
-        ids = np.array(flight.plan.ids, np.int64)
-        for call, outputs in zip(flight.calls, flight.outputs, strict=True):
-            for part, output in zip(call.parts, outputs, strict=True):
-                tokens = np.asarray(output.tokens)
-                found = output.logprobs.on_host() if output.logprobs is not None else None
-                lines = np.flatnonzero(part.draws)
-                rows = part.rows[lines]
-                drew = tokens[lines]
-                # Of drafts the tokens are only known once they are accepted: `Loop` tells the seats.
-                verified = tokens.shape[1] > 1 and call.bucket.steps == 1
-                if not verified:
-                    self._seats.learn(ids[rows], part.seats[lines], part.starts[lines] + part.counts[lines], drew)
-                for line, row, each in zip(lines.tolist(), rows.tolist(), drew.tolist(), strict=True):
-                    drawn[row] = Drawn(each, found, line)
+        drawn = Drawn([None] * len(flight.plan.ids), {})
+        for call, outputs, arrays in zip(flight.calls, flight.outputs, flight.tokens, strict=True):
+            for part, output, tokens in zip(call.parts, outputs, arrays, strict=True):
+                rows = part.rows[part.lines].tolist()
+                for row, each in zip(rows, zip(*tokens[part.lines].T.tolist(), strict=True), strict=True):
+                    drawn.tokens[row] = each
+                if output.logprobs is not None:
+                    found = output.logprobs.on_host()
+                    drawn.logprobs.update((row, (found, line)) for row, line in zip(rows, part.lines.tolist(), strict=True))
                 if output.prompt is not None:
                     prompt = output.prompt.on_host()
                     for line, row in enumerate(part.rows.tolist()):

@@ -136,11 +136,13 @@ class Loop:
         """Wait for a step, hand over the next one, and then see to what it brought."""
         plan, ids = flight.plan, flight.plan.ids
         executor = self._executors[plan.worker]
-        drawn = executor.fetch(flight, lambda row, *found: self._clients.score(ids[row], *found))
+        executor.wait(flight)
         now = self._clock()
         since, self._answered = max(flight.dispatched, self._answered), now
         self._free = math.nan if self._flying else now
+        executor.learn(flight)
         self._hand_over()
+        drawn = executor.drawn(flight, lambda row, *found: self._clients.score(ids[row], *found))
         pages = self._scheduler.state.workers[plan.worker].memory.in_use
         outcome, pieces = self._clients.unpack(flight, drawn, now)
         if plan.verifies:

@@ -45,15 +45,17 @@ class Part:
 
     Attributes:
       rows: i64 [n], which row of the plan each is.
-      seats, starts, counts: [n] of each.
-      draws: bool [n], whether what is sampled after its last token is wanted.
+      seats, starts, counts: i64 [n] of each.
+      lines: i64 [m], those of them whose sample after their last token is wanted.
+      owners: i64 [m], who has the seats of those; a seat may have another owner by the time of their tokens.
     """
 
     rows: np.ndarray
     seats: np.ndarray
     starts: np.ndarray
     counts: np.ndarray
-    draws: np.ndarray
+    lines: np.ndarray
+    owners: np.ndarray
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,20 +106,24 @@ class Packer:
           drafts: of rows that verify some, by id.
           special: of a row, what it asks of features; None for nothing.
         """
-        counts, draws, seats = np.array(plan.counts, np.int64), np.array(plan.draws, np.int64), self.seats.of(plan.ids)
+        counts, draws, seats = np.array(plan.counts, np.int64), np.array(plan.draws, np.int64) > 0, self.seats.of(plan.ids)
         calls = []
         for run in runs(plan, self.ladder):
             assert run.bucket is not None
             parts = []
             if run.rows:
                 rows = np.array(run.rows, np.int64)
-                parts.append(Part(rows, seats[rows], np.array(run.starts, np.int64), counts[rows], draws[rows] > 0))
+                parts.append(self._part(rows, seats[rows], np.array(run.starts, np.int64), counts[rows], draws[rows]))
             if run.pieces:
                 starts, tokens, rows = np.array(run.pieces, np.int64).T
                 last = starts + tokens == np.array(plan.starts, np.int64)[rows] + counts[rows]  # of its prompt in this plan
-                parts.append(Part(rows, seats[rows], starts, tokens, last & (draws[rows] > 0)))
+                parts.append(self._part(rows, seats[rows], starts, tokens, last & draws[rows]))
             calls.append(self._call(run.bucket, tuple(parts), plan, drafts, special))
         return calls
+
+    def _part(self, rows: np.ndarray, seats: np.ndarray, starts: np.ndarray, counts: np.ndarray, draws: np.ndarray) -> Part:
+        lines = np.flatnonzero(draws)
+        return Part(rows, seats, starts, counts, lines, self.seats.owner[seats[lines]])
 
     def _call(
         self,

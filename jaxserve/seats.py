@@ -82,18 +82,19 @@ class Seats:
         line[first : len(table)] = table[first:]
         line[len(table) :] = self._units
 
-    def learn(self, ids: np.ndarray, seats: np.ndarray, at: np.ndarray, drawn: np.ndarray) -> None:
+    def learn(self, owners: np.ndarray, seats: np.ndarray, at: np.ndarray, drawn: np.ndarray) -> None:
         """Tokens that rows drew; a row that has left its seat meanwhile is passed over.
 
         Args:
-          ids, seats: [n], as they were when the step was packed.
+          owners, seats: [n], as they were when the step was packed.
           at: [n], position of each one's first drawn token.
           drawn: i32 [n, tokens]; what stands after a row's end does no harm.
         """
-        here = self.owner[seats] == ids
-        seats, at, drawn = seats[here], at[here], drawn[here]
-        places = np.minimum(at[:, None] + np.arange(drawn.shape[1]), self.tokens.shape[1] - 1)
-        self.tokens[seats[:, None], places] = drawn
+        here = self.owner[seats] == owners
+        if not here.all():
+            seats, at, drawn = seats[here], at[here], drawn[here]
+        for i in range(drawn.shape[1]):  # nearly always once
+            self.tokens[seats, np.minimum(at + i, self.tokens.shape[1] - 1)] = drawn[:, i]
 
     def tell(self, id: int, at: int, tokens: Sequence[int]) -> None:
         """Tokens of a row from position `at` on, as far as it has a seat."""

@@ -32,9 +32,11 @@ HOST_PARTS = {
     "pack": ("packing.py", "pack"),
     "unpack": ("clients.py", "unpack"),
     "fold": ("scheduler.py", "fold"),
+    "learn": ("executor.py", "learn"),
+    "list": ("executor.py", "drawn"),
     "record": ("loop.py", "_record"),
     "dispatch, with what the device does at once": ("executor.py", "dispatch"),
-    "fetch, with the wait for the device": ("executor.py", "fetch"),
+    "wait for the device": ("executor.py", "wait"),
 }
 
 

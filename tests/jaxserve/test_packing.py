@@ -166,7 +166,7 @@ def test_every_token_runs_once_at_its_place(case: Case):
                     assert (index, at) not in ran
                     ran[index, at] = number
                     assert s.tokens[line, i] == row.token(at)
-                if part.draws[line]:
+                if line in part.lines:
                     assert index not in drew and s.start[line] + s.count[line] == row.start + row.count
                     drew[index] = number
     wanted = {(i, at) for i, row in enumerate(case.rows) for at in range(row.start, row.start + row.count)}
