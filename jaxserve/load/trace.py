@@ -82,12 +82,14 @@ def read_lines(path: Path) -> Iterator[tuple[int, Entry]]:
     """(line number, request) of a trace file; which of the two kinds it is shows in its first character.
 
     Raises:
-      UserError: the file can't be read or holds no request; a line is malformed, which is named by its number, or goes back in time.
+      UserError: the file can't be read or holds no request; a line is malformed or empty, which is named by its number, or goes back in
+        time.
     """
     with _reading(path), path.open(encoding="utf-8-sig", newline="") as file:
         first = file.read(1)
         file.seek(0)
-        lines = _mooncake(file) if first == "{" else _azure(path, file)
+        filled = _filled(path, file)
+        lines = _mooncake(filled) if first == "{" else _azure(path, filled)
         start = before = math.nan
         for number, entry in _named(path, lines):
             if math.isnan(start):
@@ -153,6 +155,18 @@ def _reading(path: Path) -> Iterator[None]:
         raise UserError(f"trace {path} is no text; give an Azure CSV or a Mooncake JSONL") from None
 
 
+def _filled(path: Path, file: Iterable[str]) -> Iterator[str]:
+    """The lines of a file. Empty ones may end it; between others a request may have been lost, and only its user knows."""
+    empty = 0
+    for number, line in enumerate(file, start=1):
+        if not line.strip():
+            empty = empty or number
+        elif empty:
+            raise UserError(f"{path.name} line {empty}: it is empty, with more lines below; delete it if no request is missing")
+        else:
+            yield line
+
+
 def _named(path: Path, lines: Iterator[tuple[int, Callable[[], Entry]]]) -> Iterator[tuple[int, Entry]]:
     """(line number, entry); what a line can't be is said with its number."""
     for number, parse in lines:
@@ -188,8 +202,7 @@ def _azure_entry(row: Mapping[str, Any]) -> Entry:
 
 def _mooncake(file: Iterable[str]) -> Iterator[tuple[int, Callable[[], Entry]]]:
     for number, line in enumerate(file, start=1):
-        if line.strip():
-            yield number, lambda line=line: _mooncake_entry(line)  # type: ignore[misc]
+        yield number, lambda line=line: _mooncake_entry(line)  # type: ignore[misc]
 
 
 def _mooncake_entry(line: str) -> Entry:

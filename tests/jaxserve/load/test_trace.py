@@ -21,8 +21,8 @@ AZURE = """TIMESTAMP,ContextTokens,GeneratedTokens\r
 AZURE_2024 = "TIMESTAMP,ContextTokens,GeneratedTokens\n2024-05-10 00:00:00.009930+00:00,2162,5\n2024-05-10 00:00:01+00:00,7,0\n"
 MOONCAKE = """{"timestamp": 0, "input_length": 1100, "output_length": 500, "hash_ids": [0, 1, 2]}
 {"timestamp": 3052, "input_length": 1024, "output_length": 3, "hash_ids": [0, 7]}
-
 {"timestamp": 3052.5, "input_length": 1, "output_length": 0, "hash_ids": [9]}
+
 """
 
 
@@ -53,7 +53,7 @@ def test_columns_may_stand_in_any_order_and_others_beside(tmp_path: Path):
 
 
 def test_mooncake(tmp_path: Path):
-    """Milliseconds; an empty line is passed over."""
+    """Milliseconds; empty lines at the end are passed over."""
     found = read(tmp_path, MOONCAKE)
     assert found == [Entry(0.0, 1100, 500, (0, 1, 2)), Entry(3.052, 1024, 3, (0, 7)), Entry(3.0525, 1, 0, (9,))]
 
@@ -125,6 +125,9 @@ MOON = '{"timestamp": 1, "input_length": 5, "output_length": 5, "hash_ids": [1]}
     ("text", "message"),
     [
         ("", "line 1: it is empty; Azure's begins with TIMESTAMP,"),
+        ("\n" + AZURE, "line 1: it is empty, with more lines below"),
+        (AZURE + "\r\n \r\n\r\n2023-11-17 00:15:47,3,5", "line 5: it is empty, with more lines below; delete it if no"),
+        (MOON + "\n" + MOON, "line 2: it is empty, with more lines below; delete it if no request is missing"),
         ("a,b\n1,2\n", "line 1: it begins with 'a,b', which is of no kind"),
         ("TIMESTAMP,ContextTokens,GeneratedTokens\n", "holds no request"),
         (AZURE + "\r\n2023-11-17 00:15:47,many,5", "line 5: ContextTokens is 'many', not a number of at least 1"),
