@@ -78,16 +78,21 @@ class Asked:
         if self.seed < 0:
             raise UserError(f"--seed is {self.seed}; it must be at least 0")
         if self.clients is not None:
-            self._none(("rates", "arrivals", "to", "over", "burstiness"), "of an open loop, and --clients makes a closed one")
+            self._none(
+                ("rates", "arrivals", "to", "over", "burstiness"),
+                "of an open loop, and --clients makes a closed one; leave one of them out",
+            )
         else:
-            self._none(("think",), "of a closed loop; give --clients as well")
+            self._none(("think",), "of a closed loop; give --clients as well, or leave it out")
             self._check_open()
         if self.trace is None:
-            self._none(("length_scale", "time_scale"), "of a trace; give --trace as well")
+            self._none(("length_scale", "time_scale"), "of a trace; give --trace as well, or leave it out")
         else:
-            self._none(("prompt", "output"), "of requests without a trace, and --trace has lengths of its own; scale them")
+            self._none(
+                ("prompt", "output"), "of requests without a trace; leave it out, and take --length-scale to scale the trace"
+            )
         if self.clients is not None or self.kind != "replay":
-            self._none(("time_scale",), "of the times of a trace, which only --arrivals replay uses")
+            self._none(("time_scale",), "of the times of a trace, which only --arrivals replay uses; leave it out")
         if self.saturate and (
             self.slo is None or self.clients is not None or self.kind in ("ramp", "replay") or len(self.rates or ()) != 1
         ):
@@ -120,7 +125,7 @@ class Asked:
     def _none(self, names: tuple[str, ...], why: str) -> None:
         for name in names:
             if getattr(self, name) is not None:
-                raise UserError(f"--{'rate' if name == 'rates' else name.replace('_', '-')} is {why}; or leave it out")
+                raise UserError(f"--{'rate' if name == 'rates' else name.replace('_', '-')} is {why}")
 
     @functools.cached_property
     def source(self) -> Source:

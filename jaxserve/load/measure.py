@@ -71,7 +71,8 @@ def check_clients(load: Load, asked: Asked, pool: Pool, *, prefix: bool) -> None
     """
     _, requests, _ = asked.drawn(0)
     least = min(-(-(request.limit if prefix else request.life) // pool.unit) for request in requests)
-    needed, what = load.clients * least, "pages" if pool.kind == "paged" else "slots"
+    at_once = min(load.clients, asked.requests)  # the others have nothing to ask
+    needed, what = at_once * least, "pages" if pool.kind == "paged" else "slots"
     if needed > pool.units:
         raise UserError(
             f"{load.clients} clients with at least {least} {what} of {pool.unit} tokens each would need {needed} at once, and the pool has "

@@ -173,7 +173,13 @@ def _named(path: Path, lines: Iterator[tuple[int, Callable[[], Entry]]]) -> Iter
         try:
             yield number, parse()
         except (ValueError, TypeError, KeyError) as error:
-            what = f"{error.args[0]!r} is missing" if isinstance(error, KeyError) else str(error)
+            match error:
+                case KeyError():
+                    what = f"{error.args[0]!r} is missing"
+                case json.JSONDecodeError():  # its own text counts lines too, from the beginning of this one
+                    what = f"{error.msg} at character {error.pos + 1}"
+                case _:
+                    what = str(error)
             raise UserError(
                 f"{path.name} line {number}: {what}; give lines as Azure's CSV or Mooncake's JSONL has them"
             ) from None

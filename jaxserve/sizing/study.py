@@ -93,6 +93,7 @@ def study(asked: Asked, clients: Sequence[int] | None, measured: Sequence[Measur
     if found.fits:  # else there is no step to wait for
         check_goal(placement, asked.goal, traffic.demand)
     sequences = pool.sequences(context) if found.fits else 0
+    planned = _clients(clients, sequences, context)  # what is wrong with them is said before the simulations
     caps = tuple(sorted(set(asked.batch or batches(bare.sequences(context)))))
     steps = step_times(placement, asked.step_times, asked.silicon)
     sides = 3 if steps.quick else 1
@@ -125,7 +126,7 @@ def study(asked: Asked, clients: Sequence[int] | None, measured: Sequence[Measur
         lines=tuple(lines),
         limit=limit,
         limited=max(may, default=None),
-        clients=_clients(clients, sequences, context),
+        clients=planned,
         measured=tuple(measured),
     )
 

@@ -28,9 +28,12 @@ def trace(tmp_path: Path) -> Path:
     ("options", "said"),
     [
         ({}, "nothing says how requests come"),
-        ({"rates": (1.0,), "clients": (2,)}, "--rate is of an open loop"),
+        (
+            {"rates": (1.0,), "clients": (2,)},
+            "--rate is of an open loop, and --clients makes a closed one; leave one of them out$",
+        ),
         ({"clients": (2,), "burstiness": 2.0}, "--burstiness is of an open loop"),
-        ({"rates": (1.0,), "think": 1.0}, "--think is of a closed loop"),
+        ({"rates": (1.0,), "think": 1.0}, "--think is of a closed loop; give --clients as well, or leave it out$"),
         ({"rates": (1.0,), "arrivals": "replay"}, "leave --rate out"),
         ({"arrivals": "replay"}, "nothing says how"),
         ({"arrivals": "gamma", "rates": (1.0,)}, "--burstiness and --arrivals gamma"),

@@ -76,7 +76,7 @@ def test_saturation_of_a_server():
 
 def test_more_clients_than_the_pool_can_ever_hold():
     """facts.md, section 4: pages of 16 tokens, requests of 1,024: 240 fit in a pool of 240 times 64 pages, 241 don't."""
-    asked = Asked(clients=(240, 241), prompt="1000", output="25")
+    asked = Asked(clients=(240, 241), prompt="1000", output="25", requests=241)
     few, many = asked.loads
     check_clients(few, asked, Pool(240 * 64, 16), prefix=False)
     with pytest.raises(
@@ -87,3 +87,11 @@ def test_more_clients_than_the_pool_can_ever_hold():
     check_clients(many, asked, Pool(240 * 64, 16), prefix=True)  # prompts may share theirs
     with pytest.raises(UserError, match="at most 240 clients, or give --pages 15424"):
         check_clients(many, asked, Pool(240 * 64, 16), prefix=False)
+
+
+def test_clients_without_a_request_need_nothing():
+    """Two requests of one page each: whoever comes third has nothing to ask, so two pages hold them all."""
+    asked = Asked(clients=(3,), prompt="8", output="4", requests=2)
+    check_clients(asked.loads[0], asked, Pool(2, 16), prefix=False)
+    with pytest.raises(UserError, match="would need 2 at once, and the pool has 1"):
+        check_clients(asked.loads[0], asked, Pool(1, 16), prefix=False)

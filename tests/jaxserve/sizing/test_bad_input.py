@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from jaxserve.sizing import study
 from models.errors import UserError
 from tests.jaxserve import commands
 from tests.jaxserve.sizing.studies import FACTS, SHORT, Here
@@ -38,6 +39,12 @@ def test_bad_input(here: Here, options: tuple[str, ...], message: str):
     with pytest.raises(UserError, match=message) as caught:
         here(*SHORT, *options)
     assert "\n" not in str(caught.value)
+
+
+def test_clients_are_refused_before_anything_is_simulated(here: Here, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(study, "trial", lambda *_: pytest.fail("it was simulated"))
+    with pytest.raises(UserError, match="--clients 300: the pool holds at most 237"):
+        here(*FACTS, "--clients", "300")
 
 
 def test_more_bad_input(here: Here):
