@@ -21,6 +21,7 @@ except ModuleNotFoundError:
     raise UserError("asking a server over HTTP needs the extra http; pip install 'jaxserve[http]'") from None
 
 FULL = (429, 503)  # HTTP status: too much to do, later may help
+PATIENCE = 5.0  # s, of the question whether anybody still listens
 
 
 class HttpClient:
@@ -136,7 +137,7 @@ class HttpClient:
 
     async def _ask(self, item: Item, intended: float) -> Record:
         """One request, from its beginning to whatever end."""
-        stream, sent, reason, error = Stream(), self.clock(), "", ""
+        stream, sent, reason, error, broken = Stream(), self.clock(), "", "", False
         try:
             async with self._http.stream("POST", f"{self._url}/v1/completions", json=self._body(item)) as response:
                 if response.status_code != 200:
@@ -153,13 +154,16 @@ class HttpClient:
             reason = UNFINISHED
         except http.ConnectError as problem:
             reason, error = FAILED, f"no connection: {_said(problem)}"
-            self.gone = f"the server at {self._url} is gone ({_said(problem)})"
+            self._lost(problem)
         except http.TimeoutException as problem:
             reason, error = FAILED, f"timeout: {_said(problem)}"
         except http.HTTPError as problem:
-            reason, error = FAILED, f"the answer broke off: {_said(problem)}"
+            reason, error, broken = FAILED, f"the answer broke off: {_said(problem)}", True
         if not math.isnan(stream.done):  # whatever became of the connection after that
             reason, error = stream.verdict()
+        end = self.clock() if math.isnan(stream.done) else stream.done
+        if broken:
+            await self._listens()
         self._caches |= stream.cached is not None
         nan = math.nan
         return Record(
@@ -171,13 +175,25 @@ class HttpClient:
             started=nan,
             prefilled=nan,
             tokens=tuple(stream.times),
-            end=self.clock() if math.isnan(stream.done) else stream.done,
+            end=end,
             prompt=len(item.prompt),
             output=stream.output,
             cached=stream.cached or 0,
             reason=reason,
             error=error,
         )
+
+    async def _listens(self) -> None:
+        """After an answer broke off: perhaps no other request is due that would find nobody there."""
+        try:
+            await self._http.get(f"{self._url}/v1/models", timeout=PATIENCE)
+        except http.ConnectError as problem:
+            self._lost(problem)
+        except (asyncio.CancelledError, http.HTTPError):  # `stop` waits for nobody; whatever else it is, somebody listens
+            return
+
+    def _lost(self, problem: Exception) -> None:
+        self.gone = f"the server at {self._url} is gone ({_said(problem)})"
 
     def _body(self, item: Item) -> dict[str, Any]:
         body: dict[str, Any] = {

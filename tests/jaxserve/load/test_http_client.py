@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -111,6 +112,20 @@ def test_a_server_that_dies_mid_run():
     assert why.startswith(f"the server at {server.url} is gone")
     assert [record.reason for record in records] == ["length"] * 5 + ["failed"] * 2 + ["unfinished"]
     assert "broke off" in records[5].error and "no connection" in records[6].error  # and the client would have gone on
+
+
+def test_a_server_that_dies_with_the_last_request():
+    """All requests are under way when it dies, so none that comes later finds nobody there: the run is not complete all the same."""
+
+    def last(number: int) -> str:
+        if number == 2:
+            threading.Timer(0.1, server.stop).start()  # every answer takes 10 s
+        return ""
+
+    with serving(last, token=0.02, together=3) as server:
+        records, why = go(server, Closed(3), 3, output=500)
+    assert why.startswith(f"the server at {server.url} is gone")
+    assert [record.reason for record in records] == ["failed"] * 3 and all("broke off" in each.error for each in records)
 
 
 def test_ctrl_c():
