@@ -16,7 +16,7 @@ from jaxserve.predict import Analytical
 from jaxserve.scheduling.plan import Plan
 from jaxserve.service.compare import Compared, compare, strays
 from jaxserve.service.deployed import Deployed, deployed
-from jaxserve.service.fit import ROUNDS, Fitted, fit
+from jaxserve.service.fit import ENOUGH, ROUNDS, Fitted, fit
 from jaxserve.service.interval import LEVEL, WIDE, Strayed
 from jaxserve.service.play import play
 from jaxserve.service.recorded import Recorded, Served, read
@@ -93,6 +93,10 @@ def study(asked: Asked, bar: Bar) -> Study:
     service = deployed(recorded, model=asked.model, chip=asked.chip)
     requests, first = recorded.requests, asked.first
     name, unsure = _unfitted(service, asked.silicon)
+    if not ENOUGH <= first < len(requests):
+        raise UserError(
+            f"--first is {first}; fitting takes {ENOUGH} requests to {len(requests) - 1}, for the others must judge"
+        )
     judged = [_judge(name, unsure, service, requests, bar)]
     if asked.fitted_on is not None:
         other = read(asked.fitted_on)

@@ -11,6 +11,7 @@ import pytest
 from costmodel.calibration.shipped import kernels
 from jaxserve.predict import Analytical
 from jaxserve.replay_service import main
+from jaxserve.service import study
 from jaxserve.service.deployed import deployed
 from jaxserve.service.play import play
 from jaxserve.service.recorded import Recorded
@@ -101,12 +102,14 @@ def test_another_chip(here: Any, tmp_path: Path):
     assert all(abs(errors(found[2])[metric, "mean"]) < 0.01 for metric in ("TTFT", "TPOT", "E2E"))
 
 
-def test_bad_input(here: Any, tmp_path: Path):
+def test_bad_input(here: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     with pytest.raises(UserError, match="is no folder"):
         here(tmp_path / "none")
     folder = made(tmp_path / "a", "NVIDIA GeForce RTX 4090")
-    with pytest.raises(UserError, match=r"--first is 61; fitting takes 20 requests to 60"):
-        here(folder, "--first", "61")
+    monkeypatch.setattr(study, "play", lambda *_, **__: pytest.fail("it was simulated"))
+    for first in ("19", "60", "61"):
+        with pytest.raises(UserError, match=rf"--first is {first}; fitting takes 20 requests to 59, for the others must judge"):
+            here(folder, "--first", first)
     with pytest.raises(UserError, match=r"--silicon .* can't be read"):
         here(folder, "--silicon", tmp_path / "none.json")
     (folder / "requests.jsonl").write_text("{}\n")
