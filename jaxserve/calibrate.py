@@ -17,6 +17,8 @@ from jaxserve.serve_settings import ServeSettings
 from jaxserve.settings import DTYPES
 from models.errors import UserError
 
+CONTEXTS = (32, 96, 160, 256, 384, 512)
+
 
 @click.command(epilog="Example: python -m jaxserve.calibrate --rows 64 --context 512 --out machine.json")
 @click.option(
@@ -38,9 +40,9 @@ from models.errors import UserError
 @click.option(
     "--contexts",
     type=cli.Numbers(),
-    default="32,96,160,256,384,512",
+    default=",".join(map(str, CONTEXTS)),
     show_default=True,
-    help="Tokens that rows hold.",
+    help="Tokens that rows hold; of the default those within --context.",
 )
 @click.option(
     "--rounds",
@@ -71,6 +73,12 @@ def main(
     settings = ServeSettings(**options)
     if out is not None and not out.absolute().parent.is_dir():
         raise UserError(f"--out {out}: there is no folder {out.absolute().parent}; make it, or write elsewhere")
+    longest = options["context"]
+    if min(contexts) > longest or (contexts != CONTEXTS and max(contexts) > longest):
+        raise UserError(
+            f"--contexts has {max(contexts)} and --context is {longest}: no row can hold so many tokens; give at most {longest}, "
+            "or a larger --context"
+        )
     with cli.importing():
         from jaxserve.calibration_run import calibrate
         from jaxserve.calibration_tables import output

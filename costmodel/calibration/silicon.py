@@ -130,7 +130,7 @@ def prefill_table(folder: Path) -> Kernel:
 
 @functools.cache  # several runs of one process ask for the same
 def h100(folder: Path) -> Silicon:
-    """The kernels of `../shared/silicon`. Takes some seconds.
+    """The kernels of a folder of tables. Takes some seconds.
 
     Raises:
       UserError: a table is missing or makes no sense.

@@ -1,4 +1,4 @@
-"""Tables of kernel times that were measured elsewhere: CSV files with a column of milliseconds (`../shared/silicon`)."""
+"""Tables of kernel times that were measured elsewhere: CSV files with a column of milliseconds (docs/calibration.md has their names)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ def read_times(path: Path, columns: Sequence[str]) -> tuple[dict[str, np.ndarray
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise UserError(f"{path}: can't be read ({why}); give a folder of kernel times, such as ../shared/silicon") from None
+        raise UserError(
+            f"{path}: can't be read ({why}); give a folder of kernel times, with h100_sxm_gemm.csv and so on"
+        ) from None
     head = lines[0].strip().split(",") if lines else []
     wanted = [*columns, "ms"]
     if absent := [name for name in wanted if name not in head]:

@@ -44,6 +44,8 @@ def test_a_tiny_model_is_measured_or_refused_in_one_line(tmp_path: Path):
         (("--out", "no/such/folder.json"), "there is no folder"),
         (("--rows", "0"), "rows is 0"),
         (("--contexts", "8,x"), "--contexts is '8,x'"),
+        (("--contexts", "8,600"), "--contexts has 600 and --context is 512: no row can hold so many tokens; give at most 512"),
+        (("--context", "16"), "--contexts has 512 and --context is 16: no row can hold so many tokens; give at most 16"),
     ],
 )
 def test_bad_options(tmp_path: Path, options: tuple[str, ...], says: str):
