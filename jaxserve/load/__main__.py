@@ -43,6 +43,7 @@ def main(
 
     Requests are due by an absolute schedule (open loop) or when a client has had its answer (closed loop); latencies count from when a
     request was due. Exits with 130 after Ctrl-C and with 3 when the server went away; what was measured until then is kept and marked.
+    Ctrl-C before that, while programs compile, ends it with 2 as bad input does: there is nothing to keep.
     """
     if report is not None:
         with cli.importing():
@@ -68,7 +69,8 @@ def main(
             write_report(report, found.runs, command=" ".join(["python -m jaxserve.load", *sys.argv[1:]]))
             click.echo(f"the report is in {report}", err=True)
         if found.why:
-            click.echo(f"error: {found.why}; results up to then are above, marked as incomplete", err=True)
+            marked = "of the runs that were over" if found.cut else "up to then"
+            click.echo(f"error: {found.why}; results {marked} are above{', marked as incomplete' * (not found.cut)}", err=True)
             raise click.exceptions.Exit(CTRL_C if found.why == INTERRUPTED else CUT_SHORT)
 
 
@@ -77,11 +79,12 @@ def _print(found: Found, as_json: bool) -> None:
         from jaxserve.load.tables import show
 
         show(Console(width=None if Console().is_terminal else WIDTH, highlight=False), found.runs, found.saturation)
-    elif len(found.runs) == 1 and found.saturation is None:
+    elif len(found.runs) == 1 and found.saturation is None and not found.cut:
         print(json.dumps(found.runs[0].to_json(), allow_nan=False))
     else:
         saturation = found.saturation.to_json() if found.saturation else None
-        print(json.dumps({"runs": [run.to_json() for run in found.runs], "saturation": saturation}, allow_nan=False))
+        more = {"why": found.cut} if found.cut else {}
+        print(json.dumps({"runs": [run.to_json() for run in found.runs], "saturation": saturation, **more}, allow_nan=False))
 
 
 if __name__ == "__main__":

@@ -11,21 +11,23 @@ from jaxserve.load.client import Client
 from jaxserve.load.measure import Alphabets, measure
 from jaxserve.load.record import Record
 from jaxserve.load.result import Run
+from jaxserve.load.run import INTERRUPTED
 from jaxserve.load.saturation import Saturation, saturate
 
 Bar = Callable[[str, int], Callable[[int], None]]  # (what, total) -> call with each advance
 
 
 class Found(NamedTuple):
-    """All runs, in order, and where they saturate, if that was asked."""
+    """All runs, in order, and where they saturate, if that was asked. cut: what came between two runs; "" for nothing."""
 
     runs: tuple[Run, ...]
     saturation: Saturation | None = None
+    cut: str = ""
 
     @property
     def why(self) -> str:
         """What came between; empty where everything was done."""
-        return next((run.why for run in self.runs if not run.complete), "")
+        return next((run.why for run in self.runs if not run.complete), self.cut)
 
 
 class _CutShort(Exception):
@@ -55,10 +57,17 @@ class Session:
 
         Raises:
           UserError: saturation is looked for, and the SLO asks for less than a step takes.
+          KeyboardInterrupt: before there is a run to keep.
         """
-        if self.asked.saturate:
-            return self._saturate()
         runs: list[Run] = []
+        try:
+            return self._saturate(runs) if self.asked.saturate else self._each(runs)
+        except KeyboardInterrupt:  # between two runs; within one it makes an incomplete run of it
+            if not runs:
+                raise
+            return Found(tuple(runs), cut=INTERRUPTED)
+
+    def _each(self, runs: list[Run]) -> Found:
         for part, load in enumerate(self.asked.loads):
             runs.append(self._measure(load, part))
             if not runs[-1].complete:
@@ -71,8 +80,8 @@ class Session:
         run = measure(self.client, self.asked, load, self.alphabet, part=part, ended=ended)
         return dataclasses.replace(run, settings={**run.settings, **self.more()})
 
-    def _saturate(self) -> Found:
-        asked, runs = self.asked, list[Run]()
+    def _saturate(self, runs: list[Run]) -> Found:
+        asked = self.asked
         assert asked.slo is not None and asked.rates  # `Asked` has seen to it
         slo = asked.slo
 

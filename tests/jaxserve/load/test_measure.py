@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+import signal
+
 import pytest
 
 from jaxserve.load.asked import Asked
 from jaxserve.load.measure import check_clients, measure
 from jaxserve.load.result import Pool
+from jaxserve.load.run import INTERRUPTED
 from jaxserve.load.session import Session
 from jaxserve.load.slo import SLO
 from jaxserve.load.source import Alphabet
@@ -60,6 +64,23 @@ def test_several_loads_and_one_that_is_cut_short():
     found = session(server, Asked(clients=(1, 2), requests=20)).run()
     assert len(found.runs) == 1 and not found.runs[0].complete and "Ctrl-C" in found.why
     assert len(found.runs[0].records) == 5
+
+
+@pytest.mark.parametrize("saturate", [False, True])
+def test_ctrl_c_between_two_runs(saturate: bool):
+    """Hit while the second run is made ready: the first is kept, whole as it is, and what is missing is said. Hit before, nothing is."""
+
+    def fresh() -> None:
+        if len(made) == 1:
+            raise KeyboardInterrupt
+        made.append(1)
+
+    made: list[int] = []
+    asked = Asked(rates=(2.0,) if saturate else (2.0, 4.0), requests=20, saturate=saturate, slo=SLO(ttft={95: 1.0}))
+    found = dataclasses.replace(session(Blocking(0.1, 2), asked), fresh=fresh).run()
+    assert [run.complete for run in found.runs] == [True] and found.cut == found.why == INTERRUPTED and found.saturation is None
+    with pytest.raises(KeyboardInterrupt):
+        dataclasses.replace(session(Blocking(0.1, 2), asked), fresh=lambda: signal.raise_signal(signal.SIGINT)).run()
 
 
 def test_saturation_of_a_server():
