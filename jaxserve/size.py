@@ -93,6 +93,11 @@ class Price(click.ParamType):
 )
 @click.option("--silicon", help="Kernels of calibrated steps: a folder of tables, or a calibration. Default: an H100's.")
 @click.option(
+    "--machine",
+    type=Path,
+    help="Calibrated steps of this machine's engine (--chip host): what python -m jaxserve.calibrate --out wrote.",
+)
+@click.option(
     "--clients", type=cli.Numbers(), help="Closed-loop clients of the measurement plan. Default: what suits the pool."
 )
 @click.option(
@@ -133,8 +138,8 @@ def main(
         for name, given in (("--price", prices), ("--plot", plot)):
             if given:
                 raise UserError(f"{name} belongs to a search; add --search")
-    elif clients or measured:
-        raise UserError("--clients and --measured belong to the study of one deployment; leave out --search")
+    elif clients or measured or options["machine"]:
+        raise UserError("--clients, --measured and --machine belong to the study of one deployment; leave out --search")
     with cli.importing():
         from costmodel.plot import check_path
         from jaxserve.sizing.asked import Asked

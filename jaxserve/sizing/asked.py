@@ -27,7 +27,8 @@ class Asked:
       prompt, answer: how the context divides; None for three quarters and one.
       headroom: the share of the pages that is kept free; reserve: of a chip's memory.
       requests: to simulate in each run.
-      step_times: analytical or calibrated, see `jaxserve.sizing.step_times`; silicon: kernels that calibrated ones are made of.
+      step_times: analytical or calibrated, see `jaxserve.sizing.step_times`; silicon: kernels that calibrated ones are made of, or
+        machine: the file of an engine's steps.
     """
 
     model: str
@@ -55,6 +56,7 @@ class Asked:
     seed: int
     step_times: str
     silicon: str | None
+    machine: Path | None = None
 
     def __post_init__(self) -> None:
         if self.ttft_p95 is None and self.itl_p95 is None:
@@ -71,6 +73,11 @@ class Asked:
         if self.silicon is not None and self.step_times != "calibrated":
             raise UserError(
                 "--silicon names the kernels of calibrated step times; add --step-times calibrated, or leave it out"
+            )
+
+        if self.machine is not None and (self.step_times != "calibrated" or self.silicon is not None):
+            raise UserError(
+                "--machine holds calibrated step times of an engine; give it with --step-times calibrated and without --silicon"
             )
 
     @property
@@ -129,6 +136,6 @@ class Asked:
             raise UserError(f"{found.verdict}; without --kv-pool the pool is what weights leave, and they leave nothing")
         return placement.pool(size, self.page, entry=ENTRY, headroom=self.headroom)
 
-    def configuration(self, cap: int, pool: Pool) -> Configuration:
-        """The first policy with this cap, over the pages that sequences may fill."""
-        return Configuration(self.policy[0], cap, self.budget, pool.usable, self.page)
+    def configuration(self, cap: int, pool: Pool, piece: int = 1) -> Configuration:
+        """The first policy with this cap, over the pages that sequences may fill. piece: of `Configuration`."""
+        return Configuration(self.policy[0], cap, self.budget, pool.usable, self.page, piece)

@@ -14,10 +14,7 @@ from jaxserve.sizing.line import Line
 from jaxserve.sizing.step_times import LEVEL
 from jaxserve.sizing.study import Study
 
-CALIBRATED = (
-    "³ calibrated: the sum of a step's kernels, each with the fraction of its roof that it reached where it was measured; nothing of the "
-    "host. ⁴ the same simulation with every step at the quick and at the slow end of its interval"
-)
+ENDS = "⁴ the same simulation with every step at the quick and at the slow end of its interval"
 
 
 def spans(found: Study) -> Iterator[str | Table]:
@@ -37,7 +34,7 @@ def spans(found: Study) -> Iterator[str | Table]:
             "slow ⁴",
         )  # fmt: skip
         yield table(f"{level} intervals of calibrated steps, and what follows from them", columns, rows)
-        yield CALIBRATED
+        yield f"³ calibrated: {found.steps.of}. {ENDS}"
 
 
 def plain_ends(line: Line) -> dict[str, Any]:

@@ -32,7 +32,7 @@ def study_page(path: Path, found: Study, command: str) -> None:
       UserError: nothing was simulated; as `write_report`.
     """
     line = recommended(found)
-    configuration = found.asked.configuration(line.candidate.batch, found.pool)
+    configuration = found.asked.configuration(line.candidate.batch, found.pool, found.steps.piece)
     run = run_of(found.asked, found.placement, configuration, found.traffic, found.steps)
     said = f"cap {configuration.cap}: {line.verdict.word}: {line.verdict.reason}"
     title = f"jaxserve: {found.chosen.name} on {found.placement.degree} x {found.placement.chip.name}, sized"

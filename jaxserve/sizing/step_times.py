@@ -17,6 +17,10 @@ from models.errors import UserError
 LEVEL = 0.9  # of steps whose time lies within the interval
 FORMATS = ("bfloat16", "float16")  # in which the kernels were measured
 
+KERNELS = (
+    "the sum of a step's kernels, each with the fraction of its roof that it reached where it was measured; nothing of the host"
+)
+
 Seconds = Callable[[Plan], float]
 
 
@@ -28,6 +32,9 @@ class StepTimes(NamedTuple):
       source: for people.
       seconds: what a plan takes.
       quick, slow: what it takes at the ends of its interval, as if the errors of all kernels went the same way; None of a roofline.
+      of: what a calibrated step is made of, for people.
+      host: the host's part is in it.
+      piece: tokens that programs fill a part of a prompt up to.
     """
 
     witness: Literal["analytical", "calibrated"]
@@ -35,6 +42,9 @@ class StepTimes(NamedTuple):
     seconds: Seconds
     quick: Seconds | None = None
     slow: Seconds | None = None
+    of: str = KERNELS
+    host: bool = False
+    piece: int = 1
 
 
 def analytical(placement: Placement) -> StepTimes:

@@ -20,8 +20,10 @@ from costmodel.sizing import (
 from jaxserve.load.record import Record
 from jaxserve.load.saturation import Saturation, saturate
 from jaxserve.load.slo import SLO
+from jaxserve.machine import Machine
 from jaxserve.sizing.asked import Asked
 from jaxserve.sizing.line import Line, ends_of, judgement, span_of
+from jaxserve.sizing.machine_steps import machine_caps, machine_steps
 from jaxserve.sizing.measured import Measured
 from jaxserve.sizing.step_times import Seconds, StepTimes, step_times
 from jaxserve.sizing.traffic import Traffic, judged
@@ -94,8 +96,12 @@ def study(asked: Asked, clients: Sequence[int] | None, measured: Sequence[Measur
         check_goal(placement, asked.goal, traffic.demand)
     sequences = pool.sequences(context) if found.fits else 0
     planned = _clients(clients, sequences, context)  # what is wrong with them is said before the simulations
-    caps = tuple(sorted(set(asked.batch or batches(bare.sequences(context)))))
-    steps = step_times(placement, asked.step_times, asked.silicon)
+    machine = None if asked.machine is None else Machine.read(asked.machine)
+    caps = tuple(sorted(set(asked.batch or (machine_caps(machine) if machine else batches(bare.sequences(context))))))
+    if machine is None or asked.machine is None:
+        steps = step_times(placement, asked.step_times, asked.silicon)
+    else:
+        steps = machine_steps(placement, asked.machine, machine, page=asked.page, caps=caps, context=context)
     sides = 3 if steps.quick else 1
     advance = bar("simulating, requests", sides * len(caps) * len(traffic.requests) if sequences else 0)
     busy, lines = placement.busy(traffic.demand), []
@@ -104,8 +110,12 @@ def study(asked: Asked, clients: Sequence[int] | None, measured: Sequence[Measur
         verdict = Verdict(CAPACITY, found.verdict) if not found.fits else seen.verdict(bare, asked.goal, traffic.demand, busy)
         if verdict.word != CAPACITY and cap > sequences:
             verdict = Verdict(CAPACITY, f"{sequences} full sequences are left after block metadata and headroom")
-        ran = trial(asked.configuration(cap, pool), traffic, steps.seconds, asked.slo, advance) if sequences else None
-        ends = ends_of(asked.configuration(cap, pool), traffic, steps, asked.slo, advance) if sequences else None
+        ran = (
+            trial(asked.configuration(cap, pool, steps.piece), traffic, steps.seconds, asked.slo, advance)
+            if sequences
+            else None
+        )
+        ends = ends_of(asked.configuration(cap, pool, steps.piece), traffic, steps, asked.slo, advance) if sequences else None
         mine = [run for run in measured if run.cap == cap]
         said = judgement(verdict, ran, ends, steps.witness, mine, traffic, asked.slo)
         lines.append(Line(seen, ran, said, span_of(steps, cap, context), ends))
@@ -113,7 +123,7 @@ def study(asked: Asked, clients: Sequence[int] | None, measured: Sequence[Measur
     limit = None
     if may:
         stays = next(line.trial.residence for line in lines if line.trial and line.candidate.batch == max(may))
-        limit = _limit(asked.configuration(max(may), pool), traffic, stays, steps.seconds, asked.slo, bar)
+        limit = _limit(asked.configuration(max(may), pool, steps.piece), traffic, stays, steps.seconds, asked.slo, bar)
     return Study(
         asked=asked,
         chosen=chosen,

@@ -25,8 +25,8 @@ MODELLED = (
 SIMULATED = {
     "analytical": "² simulated: the scheduler that will run, on a virtual clock; a step takes its full analytical time, and kernels below "
     "their roof, launches and the host come on top. * too few requests for that percentile",
-    "calibrated": "² simulated: the scheduler that will run, on a virtual clock; a step takes its calibrated time, and the host comes on "
-    "top. * too few requests for that percentile",
+    "calibrated": "² simulated: the scheduler that will run, on a virtual clock; a step takes its calibrated time, and the host {host}. "
+    "* too few requests for that percentile",
 }
 NUMBERS = (
     "Three different numbers: how many clients are in the system, waiting or served; how many places of the engine are taken, which the "
@@ -40,7 +40,10 @@ def study_output(found: Study, as_json: bool) -> Output:
     parts: list[str | Table] = [*heading(found), _candidates(found), MODELLED]
     ran = [line for line in found.lines if line.trial is not None]
     if ran:
-        parts += [_latencies(found, ran), SIMULATED[found.steps.witness]]
+        parts += [
+            _latencies(found, ran),
+            SIMULATED[found.steps.witness].format(host="is in it" if found.steps.host else "comes on top"),
+        ]
         if hasty := [str(line.candidate.batch) for line in ran if _of(line).hasty]:
             parts.append(
                 f"a short run: at cap {', '.join(hasty)} the system was still filling up when the first of the requests that are judged "

@@ -41,6 +41,7 @@ class Configuration:
       cap: sequences that may be active at once (max_num_seqs). It reserves no memory: pages decide who comes in.
       budget: tokens of a step, of the chunked policy; with more sequences than that, as many as those.
       pages, page: of the pool, and tokens of each.
+      piece: tokens that programs fill a part of a prompt up to, of the chunked policy.
     """
 
     policy: str
@@ -48,6 +49,7 @@ class Configuration:
     budget: int
     pages: int
     page: int
+    piece: int = 1
 
     @property
     def tokens(self) -> int:
@@ -63,7 +65,7 @@ class Configuration:
         limits = Limits(rows=self.cap)
         state = State.of(Paged.of(self.pages, self.page))
         if self.policy == "chunked":
-            return Chunked(limits, self.tokens), state
+            return Chunked(limits, self.tokens, piece=self.piece), state
         kinds: dict[str, Callable[[Limits], Policy]] = {"continuous": Continuous, "static": Static, "dynamic": Dynamic}
         if self.policy not in kinds:
             raise UserError(f"--policy is {self.policy!r}; there are {', '.join(POLICIES)}")

@@ -158,7 +158,7 @@ def test_a_trace(here: Here, tmp_path: Path):
         (("--price", "h100=2", "--price", "l4=1"), r"--price names l4, which --chip does not; add --chip l4"),
         (("--price", "h900=1"), "unknown chip 'h900'"),
         (("--price", "h100=-2"), "--price is 'h100=-2'; give a chip and what an hour of it costs, above 0"),
-        (("--clients", "8"), "--clients and --measured belong to the study of one deployment; leave out --search"),
+        (("--clients", "8"), "--clients, --measured and --machine belong to the study of one deployment; leave out --search"),
         (("--plot", "x.gif"), "--plot is 'x.gif'; give a name that ends in"),
     ],
 )
