@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Self
 
+from costmodel.host import host_key
 from jaxserve.engine import Engine
 from jaxserve.handle import Handle
 from jaxserve.load.client import Item, Known
@@ -126,6 +127,7 @@ class EngineClient:
         steps = tuple(step._replace(at=step.at - start) for step in self._recorder.steps)
         settings: dict[str, Any] = {
             "target": "engine",
+            "device": host_key(),
             "model": engine.model.name,
             "dtype": engine.model.dtype,
             "policy": str(policy_json(engine.policy)["name"]),

@@ -12,6 +12,8 @@ from jaxserve.load.result import Run
 from jaxserve.load.slo import SLO
 from models.errors import UserError
 
+RANDOM = "random:"  # before the shape of a model whose weights were drawn
+ON_CPU = ", cpu,"  # within the name of a machine without an accelerator (`costmodel.host.host_key`)
 ALIKE = 0.05  # of a rate or a length, within which two loads are the same
 _WHAT = "give what python -m jaxserve.load --json printed"
 
@@ -61,6 +63,20 @@ class Measured(NamedTuple):
     @property
     def load(self) -> str:
         return str(self.run.settings.get("load", "a load"))
+
+    def elsewhere(self, model: str, chip: str) -> str:
+        """Why it says nothing of this model on this chip, in words; "" where nothing is known against it.
+
+        What an engine of ours was given and ran on is known; what a server at a URL is, only its user knows.
+        """
+        ran, device = (str(self.run.settings.get(key) or "") for key in ("model", "device"))
+        if self.run.settings.get("target") != "engine":
+            return ""
+        if ran.startswith(RANDOM) and ran.removeprefix(RANDOM) != model:
+            return f"an engine of {ran}, and the study is of {model}"
+        if ON_CPU in device and device != chip:
+            return f"an engine on {device}, and the study is of {chip}"
+        return ""
 
     def foreign(self, rate: float, demand: Demand) -> str:
         """Why it says nothing of this traffic, in words; "" where it was measured under the like of it.

@@ -116,7 +116,7 @@ def study(asked: Asked, clients: Sequence[int] | None, measured: Sequence[Measur
             else None
         )
         ends = ends_of(asked.configuration(cap, pool, steps.piece), traffic, steps, asked.slo, advance) if sequences else None
-        mine = [run for run in measured if run.cap == cap]
+        mine = [run for run in measured if run.cap == cap and not run.elsewhere(placement.model.name, placement.chip.name)]
         said = judgement(verdict, ran, ends, steps.witness, mine, traffic, asked.slo)
         lines.append(Line(seen, ran, said, span_of(steps, cap, context), ends))
     may = [line.candidate.batch for line in lines if line.verdict.word in (UNDECIDED, MEASURED)]

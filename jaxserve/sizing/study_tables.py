@@ -55,7 +55,8 @@ def study_output(found: Study, as_json: bool) -> Output:
     elif found.limited is not None:
         parts.append(f"admission limit of cap {found.limited}: so few requests say nothing of it; give more --requests")
     for run in found.measured:
-        foreign = run.foreign(found.traffic.rate, found.traffic.demand)
+        where = run.elsewhere(found.placement.model.name, found.placement.chip.name)
+        foreign = where or run.foreign(found.traffic.rate, found.traffic.demand)
         said = f"measured, cap {run.cap}: {run.verdict(found.asked.slo).reason}"
         parts.append(said + (f"; decides nothing here: {foreign}" if foreign else ""))
     parts += ["verdicts", *(f"  {line.candidate.batch}: {line.verdict.word}: {line.verdict.reason}" for line in found.lines)]

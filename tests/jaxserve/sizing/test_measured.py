@@ -63,6 +63,28 @@ def test_why_a_run_decides_nothing(tmp_path: Path):
     assert foreign(99, 1008, 16, kind="replay") == "", "a trace's own times"
 
 
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"model": "random:tiny"}, "decides nothing here: an engine of random:tiny, and the study is of llama-3-8b"),
+        (
+            {"device": "Some (family 1), 2 cores, cpu, jax 1"},
+            "decides nothing here: an engine on Some (family 1), 2 cores, cpu, jax 1",
+        ),
+        ({"model": "random:llama-3-8b", "device": "NVIDIA H100, gpu, jax 1"}, ""),
+    ],
+)
+def test_a_run_of_something_else_decides_nothing(here: Here, tmp_path: Path, settings: dict[str, Any], why: str):
+    """The same load on an engine of another model, or on a processor without an accelerator; over HTTP nobody knows."""
+    path = run_of(tmp_path / "run.json", gap=0.01)
+    given = json.loads(path.read_text())
+    for target in ("engine", "http"):
+        path.write_text(json.dumps({**given, "settings": {**given["settings"], "target": target, **settings}}))
+        shown = " ".join(here(*SHORT, "--measured", str(path)).split())
+        decides = target == "http" or not why
+        assert ("128: measured: " in shown) == decides and (why in shown) == (not decides or not why)
+
+
 def test_a_cap_that_the_server_does_not_tell(here: Here, tmp_path: Path):
     path = run_of(tmp_path / "run.json", gap=0.01, rows=None)
     found = json.loads(here(*SHORT, "--measured", f"64={path}", "--json"))["candidates"]
