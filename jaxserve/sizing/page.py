@@ -96,7 +96,7 @@ def run_of(asked: Asked, placement: Placement, configuration: Configuration, tra
     }
     return Run(
         records,
-        records[-1].intended - records[0].intended,
+        max(record.end for record in records) - records[0].intended,
         "simulated",
         settings,
         begin=records[0].intended,

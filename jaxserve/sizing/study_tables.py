@@ -103,7 +103,7 @@ def _latencies(found: Study, lines: list[Line]) -> Table:
         ran = _of(line)
         met = "met" if ran.met else f"missed: {ran.missed}"
         latencies = (*_points(ran.summary.ttft), *_points(ran.summary.itl))
-        rows.append((str(line.candidate.batch), *latencies, f"{ran.summary.tokens_per_s:,.0f}", met))
+        rows.append((str(line.candidate.batch), *latencies, f"{ran.tokens_per_s:,.0f}", met))
     names = (f"{metric} P{q} ms ²" for metric in ("TTFT", "ITL") for q in (50, 95, 99))
     title = f"each as a cap, at {found.traffic.rate:.4g} requests/s"
     return table(title, ("cap", *names, "tok/s ²", "SLO ²"), rows, words=1)
@@ -175,6 +175,7 @@ def _plain_line(line: Line) -> dict[str, Any]:
     if ran is not None:
         simulated = {
             "summary": {key: value for key, value in ran.summary.to_json().items() if key != "definitions"},
+            "tokens_per_s": None if math.isnan(ran.tokens_per_s) else ran.tokens_per_s,
             "met": ran.met,
             "missed": ran.missed,
             "hasty": ran.hasty,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from costmodel.queueing import concurrency
-from jaxserve.load.metrics import Summary, summarise
+from jaxserve.load.metrics import Summary, per, summarise
 from jaxserve.load.percentile import percentile
 from jaxserve.load.record import Record
 from jaxserve.load.recorder import Recorder
@@ -116,6 +116,8 @@ class Trial(NamedTuple):
 
     Attributes:
       summary: of the requests that are judged, see `traffic.judged`.
+      tokens_per_s: drawn between the first and the last judged arrival, for whomever: what is served, where more is offered too. nan
+        where they are one.
       growth: of TTFT over the run: whether work piles up.
       within: requests in the system, waiting or served, on average over the judged arrivals (Little's rate times residence).
       residence: mean s from arrival to end of those that are judged.
@@ -127,6 +129,7 @@ class Trial(NamedTuple):
     """
 
     summary: Summary
+    tokens_per_s: float
     growth: Growth
     within: float
     residence: float
@@ -182,12 +185,14 @@ def trial(
     run = simulate(policy, state, traffic.requests, seconds, watch=Watches(Recorder(over), occupied, *watches))
     records = tuple(sorted(kept, key=lambda record: record.id))
     mine = records[judged(len(records))]
-    duration = mine[-1].intended - mine[0].intended
-    summary = summarise(mine, duration=duration, slo=slo)
+    begin, last = mine[0].intended, mine[-1].intended
+    drawn = sum(begin < at <= last for record in records for at in record.tokens)
+    summary = summarise(mine, duration=max(record.end for record in mine) - begin, slo=slo)
     arrived = [record.intended for record in records]
     residence = sum(record.end - record.intended for record in mine) / len(mine)
     return Trial(
         summary=summary,
+        tokens_per_s=per(drawn, last - begin),
         growth=growth(arrived, [record.ttft for record in records]),
         within=concurrency(traffic.rate, residence),
         residence=residence,

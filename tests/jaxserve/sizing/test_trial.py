@@ -68,6 +68,18 @@ def test_an_slo_that_is_missed_says_by_what():
     assert found.missed == "TTFT P95 35,000.0 ms over 500 ms, TTFT grows as long as the load lasts"
 
 
+def test_no_more_is_served_than_steps_can():
+    """As above, two tokens in 2 s: 1 token a second is drawn where 2 are offered, and the judged requests end at 72 s, 64 after the first.
+
+    Judged are requests 8 to 35, which come from 8 s to 35 s; of the tokens, one comes at the end of each second.
+    """
+    found = trial(Configuration("continuous", 1, 8, 9, 4), traffic(*[(float(i), 2, 2) for i in range(40)]), second, None)
+    assert found.tokens_per_s == 1.0
+    assert found.summary.duration == 64.0 and found.summary.tokens_per_s == 56 / 64
+    kept_up = trial(Configuration("continuous", 4, 8, 40, 4), traffic(*[(float(i), 2, 2) for i in range(40)]), second, None)
+    assert kept_up.tokens_per_s == pytest.approx(2.0, rel=0.05)
+
+
 def test_a_run_that_is_too_short_says_so():
     """One each s for 40 s: judged from 8 s on. Answers of 2 steps are over long before; answers of 20 are not."""
     configuration = Configuration("continuous", 64, 8, 999, 4)
