@@ -132,10 +132,9 @@ class Fit:
     def verdict(self) -> str:
         """One line for people."""
         on = f"one {self.chip.name}" if self.degree == 1 else f"each of {self.degree} {self.chip.name}"
-        parts = [f"{self.weights / 1e9:.1f} GB of weights", f"{self.pool / 1e9:.1f} GB of KV pool"]
-        if self.workspace:
-            parts.insert(1, f"{self.workspace / 1e9:.1f} GB of workspace")
-        takes = f"{', '.join(parts[:-1])} and {parts[-1]}"
+        sizes = {"weights": self.weights, "workspace": self.workspace, "KV pool": self.pool}
+        *parts, last = (f"{size / 1e9:.1f} GB of {what}" for what, size in sizes.items() if size)
+        takes = f"{', '.join(parts)} and {last}" if parts else last
         memory = f"{float(self.chip.memory) / 1e9:.0f} GB"
         if self.reserve:
             memory += f" less {self.reserve:.0%}"

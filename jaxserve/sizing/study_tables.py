@@ -77,7 +77,7 @@ def heading(found: Study) -> list[str]:
     return [
         f"{found.chosen.name} on {found.placement.degree} x {found.placement.chip.name}, weights {asked.dtype}, KV "
         f"{found.placement.kv.name}, policy {policy}",
-        found.fit.verdict,
+        found.fit.verdict + ("" if asked.kv_pool or not found.fit.fits else "; the KV pool is what they leave"),
         f"KV pool {gib(pool.size)}: {gib(each)} a full sequence of {context} tokens, {before} full sequences before block metadata and "
         f"headroom, {pool.sequences(context)} after: {pool.pages:,} pages of {pool.page} tokens, {pool.entry:g} B of page table each "
         f"({pool.metadata / 1024:,.0f} KiB), {asked.headroom:.1%} of them kept free",

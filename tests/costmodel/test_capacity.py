@@ -100,7 +100,7 @@ def test_what_is_left_for_kv():
     assert two.room == pytest.approx(2 * (72e9 - two.weights))
     beside = fit("llama-3-8b", "h100", reserve=0.1, rows=64, tokens=512)
     assert one.room - beside.room == pytest.approx(workspace_bytes("llama-3-8b", rows=64, tokens=512))
-    assert beside.verdict.endswith("of 80 GB less 10%: 16.1 GB of weights, 0.1 GB of workspace and 0.0 GB of KV pool")
+    assert beside.verdict.endswith("of 80 GB less 10%: 16.1 GB of weights and 0.1 GB of workspace")
 
 
 def test_workspace_decides_too():

@@ -119,7 +119,7 @@ def test_section_3_does_not_fit():
     alone = fit("llama-3-70b", "h100", parameters=70e9)
     assert not alone.fits and alone.weights == 140e9 and alone.least == 2
     assert alone.verdict == (
-        "llama-3-70b does not fit one h100-sxm of 80 GB: 140.0 GB of weights and 0.0 GB of KV pool; "
+        "llama-3-70b does not fit one h100-sxm of 80 GB: 140.0 GB of weights; "
         "the smallest that does is tensor-parallel degree 2"
     )
     with_pool = fit("llama-3-70b", "h100", parameters=70e9, pool=30 * GIB)  # 172 GB: two chips have 160
