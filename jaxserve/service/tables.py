@@ -18,6 +18,7 @@ DEFINITIONS = (
     "TTFT from the queue to the first token, E2E from the queue to the last, TPOT their difference over the tokens after the first; s; "
     f"percentiles: {RULE}"
 )
+PEER = "peer's error: of another simulator on all requests of the recording, as it is given there (peer_simulator_summary.txt)"
 
 
 def output(found: Study, as_json: bool) -> Output:
@@ -29,6 +30,8 @@ def output(found: Study, as_json: bool) -> Output:
             parts.append(parameters(judged.fitted, judged.name))
         parts += [errors(judged, found), covered(judged)]
     parts.append(DEFINITIONS)
+    if found.recorded.peer:
+        parts.append(PEER)
     return Output(plain(found, head), parts, form="json" if as_json else "text")
 
 

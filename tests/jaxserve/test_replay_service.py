@@ -61,8 +61,12 @@ def test_a_made_up_service(here: Any, tmp_path: Path):
     assert fitted["of"] == "requests 31 to 60, which were not fitted" and len(errors(fitted)) == 12
     assert bare["level"] is None and all(each["low"] is None for each in bare["figures"])
     assert fitted["level"] == 0.9 and sum(each["within"] for each in fitted["figures"]) >= 0.9 * 12
+    assert "peer's error: of another simulator" not in here(folder, "--silicon", "none", "--first", "30"), "there is none"
+    (folder / "peer_simulator_summary.txt").write_text("TTFT Mean 1.0 1.1 +7.3%\n")
     shown = here(folder, "--first", "30")
     for part in (
+        "+7.3%",
+        "peer's error: of another simulator on all requests of the recording",
         "60 requests",
         "llama-3-8b on rtx-4090",
         "512 tokens a step, 16 sequences, 700 pages",

@@ -19,12 +19,13 @@ def test_what_is_written_is_read(tmp_path: Path):
     """Times count from the first that was queued, which need not stand first."""
     (tmp_path / "s").mkdir()
     (tmp_path / "s" / "peer_simulator_summary.txt").write_text(
-        "Metric      vLLM   Sim   Diff%\n----\nTTFT Mean  200.0  250.0  +25.0%\n\nLatency P90  100.0 90.0 -10.0%\n"
+        "Metric      vLLM   Sim   Diff%\n----\nTTFT Mean  32.4  32.5  +0.2%\n\nLatency P90  100.0 90.0 -10.0%\nTPOT P90 1.0 1.0 -0.0%\n"
     )
     found = read(write(tmp_path / "s", TWO))
     assert found.requests == (TWO[1], TWO[0])
     assert (found.name, found.meta) == ("s", META)
-    assert found.peer == {("TTFT", "Mean"): 0.25, ("Latency", "P90"): pytest.approx(-0.1)}
+    assert found.peer == {("TTFT", "Mean"): 0.002, ("Latency", "P90"): -0.1, ("TPOT", "P90"): 0.0}
+    assert f"{found.peer['TPOT', 'P90']:+.1%}" == "+0.0%"
     assert read(write(tmp_path / "t", TWO)).peer == {}
 
 
@@ -78,11 +79,15 @@ def test_bad_lines_are_named(line: str, said: str, tmp_path: Path):
         ("meta.json", None, "meta.json can't be read"),
         ("meta.json", b'{\n "a": }', "meta.json line 2 is no JSON"),
         ("meta.json", b"[]", "meta.json holds a JSON list"),
-        ("peer_simulator_summary.txt", b"TTFT Mean 1.0 x +2%\n", "peer_simulator_summary.txt line 1: 1.0 and x are no times"),
         (
             "peer_simulator_summary.txt",
-            b"\nTTFT Mean 0.0 1.0 +2%\n",
-            "peer_simulator_summary.txt line 2: 0.0 and 1.0 are no times",
+            b"TTFT Mean 1.0 1.0 x%\n",
+            "peer_simulator_summary.txt line 1: x% is no error in percent",
+        ),
+        (
+            "peer_simulator_summary.txt",
+            b"\nTTFT Mean 0.0 1.0 -\n",
+            "peer_simulator_summary.txt line 2: - is no error in percent",
         ),
     ],
 )
