@@ -65,8 +65,8 @@ def main(as_json: bool, out: Path | None, **options: Any) -> None:
     if out is not None and not out.absolute().parent.is_dir():
         raise UserError(f"--out {out}: there is no folder {out.absolute().parent}; make it, or write elsewhere")
     with cli.importing():
-        from jaxserve.bucket_study import Asked, study
-        from jaxserve.bucket_tables import output
+        from jaxserve.bucketing.study import Asked, study
+        from jaxserve.bucketing.tables import output
     with cli.Bars() as bars:
         found = study(Asked(**options), bars.bar)
     if out is not None:

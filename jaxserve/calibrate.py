@@ -80,8 +80,8 @@ def main(
             "or a larger --context"
         )
     with cli.importing():
-        from jaxserve.calibration_run import calibrate
-        from jaxserve.calibration_tables import output
+        from jaxserve.calibration.run import calibrate
+        from jaxserve.calibration.tables import output
     with cli.Bars() as bars:
         found = calibrate(settings, contexts, rounds=rounds, requests=requests, log=log, bar=bars.bar)
     if out is not None:

@@ -21,9 +21,9 @@ from costmodel.commands.output import Output, table
 from costmodel.host import host_key, today
 from costmodel.measure import ceilings
 from costmodel.reconcile import reconcile
-from jaxserve.calibration_run import held_out, host_device
+from jaxserve.calibration.measured_points import Measured, measure_points
+from jaxserve.calibration.run import held_out, host_device
 from jaxserve.engine import Engine
-from jaxserve.measured_points import Measured, measure_points
 from jaxserve.serve_settings import ServeSettings
 from jaxserve.setup import Setup, choose
 from jaxserve.version import version

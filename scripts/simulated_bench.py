@@ -19,8 +19,8 @@ from rich.table import Table
 
 from costmodel import cli
 from costmodel.host import host_key, today
+from jaxserve.calibration.machine import Machine
 from jaxserve.load.percentile import RULE, percentile
-from jaxserve.machine import Machine
 from jaxserve.pool import Pool
 from jaxserve.scheduling.plan import Plan
 from jaxserve.scheduling.policy import Policy

@@ -57,7 +57,7 @@ def main(
 ) -> None:
     """Percentiles of TTFT and ITL, measured and simulated, side by side."""
     with cli.importing():
-        from jaxserve.machine import Machine
+        from jaxserve.calibration.machine import Machine
         from scripts.experiment import Experiment
         from scripts.simulated_runs import Compared, by_load, kept, measured, page, simulate_again
     experiment = Experiment("Simulated against measured", out)

@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+from jaxserve.calibration.machine import Machine
 from jaxserve.ladder import Ladder
 from jaxserve.load.asked import Asked
 from jaxserve.load.engine_session import engine_session
 from jaxserve.load.percentile import RULE
 from jaxserve.load.record import Record
 from jaxserve.load.result import Run
-from jaxserve.machine import Machine
 from jaxserve.pool import Pool
 from jaxserve.scheduling.names import policy_of
 from jaxserve.scheduling.request import Request

@@ -38,7 +38,7 @@ PLAIN = (  # plain Python, no accelerator library
         f"jaxserve/{name}.py"
         for name in ("serve_settings", "generate", "bucket", "ladder", "simulate", "runs", "served", "buckets")
     ),
-    "jaxserve/economics.py",
+    "jaxserve/bucketing/economics.py",
 )
 ACCELERATED = {"jax", "jaxlib", "flax", "chex", "optax"}
 

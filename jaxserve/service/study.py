@@ -11,7 +11,7 @@ from typing import NamedTuple
 from costmodel.calibration.shipped import NONE, choose
 from costmodel.calibration.silicon import Silicon
 from costmodel.calibration.transfer import SPREAD, transfer
-from jaxserve.calibrated import KernelCalibrated
+from jaxserve.calibration.calibrated import KernelCalibrated
 from jaxserve.predict import Analytical
 from jaxserve.scheduling.plan import Plan
 from jaxserve.service.compare import Compared, compare, strays

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from costmodel.sizing import Placement
-from jaxserve.calibrated import Calibrated
-from jaxserve.machine import Machine
+from jaxserve.calibration.calibrated import Calibrated
+from jaxserve.calibration.machine import Machine
 from jaxserve.scheduling.plan import Plan
 from jaxserve.sizing.step_times import LEVEL, StepTimes
 from models.errors import UserError

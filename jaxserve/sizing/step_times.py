@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 from costmodel.calibration.shipped import choose
 from costmodel.calibration.transfer import transfer
 from costmodel.sizing import Placement
-from jaxserve.calibrated import KernelCalibrated
+from jaxserve.calibration.calibrated import KernelCalibrated
 from jaxserve.predict import Analytical
 from jaxserve.scheduling.plan import Plan
 from models.errors import UserError

@@ -17,10 +17,10 @@ from costmodel.sizing import (
     candidate,
     check_goal,
 )
+from jaxserve.calibration.machine import Machine
 from jaxserve.load.record import Record
 from jaxserve.load.saturation import Saturation, saturate
 from jaxserve.load.slo import SLO
-from jaxserve.machine import Machine
 from jaxserve.sizing.asked import Asked
 from jaxserve.sizing.line import Line, ends_of, judgement, span_of
 from jaxserve.sizing.machine_steps import machine_caps, machine_steps

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jaxserve.machine import Machine
+from jaxserve.calibration.machine import Machine
 from tests.jaxserve import commands
 from tests.jaxserve.commands import error_line
 

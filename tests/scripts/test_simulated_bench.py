@@ -12,8 +12,8 @@ from models.checkpoint.sources import open_checkpoint
 from scripts.engine_ours import ladder
 from scripts.workload import Workload
 from tests.jaxserve import commands
+from tests.jaxserve.calibration.test_machine import MADE
 from tests.jaxserve.commands import error_line
-from tests.jaxserve.test_machine import MADE
 
 TINY = MADE._replace(model="random:tiny")
 LOAD = ("--requests", "3", "--rows", "4", "--context", "48", "--seed", "1")

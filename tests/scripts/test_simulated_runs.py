@@ -11,9 +11,9 @@ from costmodel.calibration.calibration import Calibration
 from costmodel.calibration.device import Device
 from costmodel.calibration.engine_step import EngineStep
 from costmodel.calibration.parameter import Parameter
+from jaxserve.calibration.machine import Machine
 from jaxserve.ladder import Ladder
 from jaxserve.load.result import Run
-from jaxserve.machine import Machine
 from jaxserve.pool import Pool
 from jaxserve.scheduling.chunked import Chunked
 from jaxserve.scheduling.limits import Limits

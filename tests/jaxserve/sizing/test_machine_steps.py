@@ -15,8 +15,8 @@ from jaxserve.scheduling.plan import Plan
 from jaxserve.sizing.machine_steps import machine_caps, machine_steps
 from jaxserve.sizing.step_times import LEVEL, decode_plan
 from models.errors import UserError
+from tests.jaxserve.calibration.test_machine import LADDER, MADE, STEPS
 from tests.jaxserve.sizing.studies import Here
-from tests.jaxserve.test_machine import LADDER, MADE, STEPS
 
 # A chip of the table stands for the machine, whose ceilings nobody measures for a test.
 HERE = MADE._replace(calibration=dataclasses.replace(STEPS, device=STEPS.device._replace(name="h100-sxm")))

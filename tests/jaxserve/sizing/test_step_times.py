@@ -11,7 +11,7 @@ from costmodel.calibration.transfer import transfer
 from costmodel.catalog import as_architecture
 from costmodel.chips import find_chip
 from costmodel.sizing import Placement
-from jaxserve.calibrated import KernelCalibrated
+from jaxserve.calibration.calibrated import KernelCalibrated
 from jaxserve.scheduling.plan import Plan
 from jaxserve.sizing.step_times import LEVEL, StepTimes, analytical, calibrated, decode_plan, step_times
 from models.errors import UserError

@@ -13,7 +13,7 @@ from costmodel.calibration.kernel_step import KernelStep
 from costmodel.calibration.parameter import Parameter
 from costmodel.calibration.silicon import Silicon
 from costmodel.catalog import as_architecture
-from jaxserve.calibrated import Calibrated, KernelCalibrated
+from jaxserve.calibration.calibrated import Calibrated, KernelCalibrated
 from jaxserve.ladder import Ladder
 from jaxserve.scheduling.plan import Plan
 from models.errors import UserError

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Self
 
 from costmodel.calibration.calibration import Calibration
 from costmodel.calibration.parameter import Parameter
-from jaxserve.calibrated import Calibrated, Model
+from jaxserve.calibration.calibrated import Calibrated, Model
 from jaxserve.ladder import Ladder
 from models.errors import UserError
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from jaxserve.engine_steps import EngineSteps, logged_steps, serve
+from jaxserve.calibration.engine_steps import EngineSteps, logged_steps, serve
 from jaxserve.ladder import Ladder
 from jaxserve.scheduling.continuous import Continuous
 from jaxserve.scheduling.limits import Limits

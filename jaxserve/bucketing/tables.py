@@ -7,8 +7,8 @@ from typing import Any
 from rich.table import Table
 
 from costmodel.commands.output import Output, giga, table
-from jaxserve.bucket_study import Cliff, Study, shapes
-from jaxserve.economics import Choice, Share
+from jaxserve.bucketing.economics import Choice, Share
+from jaxserve.bucketing.study import Cliff, Study, shapes
 
 MARKS = "plans simulated; seconds and bytes analytical (roofline of costmodel.step_cost)"
 

@@ -10,7 +10,7 @@ from costmodel.calibration.held_out import Errors
 from costmodel.commands.calibrate import error_table, parameter_table
 from costmodel.commands.output import Output, table
 from costmodel.measure import QUIET
-from jaxserve.calibration_run import LEVEL, Found
+from jaxserve.calibration.run import LEVEL, Found
 
 TARGET = "target: median 5 % on decode steps that were held out"
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxserve.bucket import Bucket
-from jaxserve.executed import rows_of
+from jaxserve.calibration.executed import rows_of
 from jaxserve.ladder import Ladder
 from jaxserve.programs import Programs, blank
 from jaxserve.runs import Piece, Run

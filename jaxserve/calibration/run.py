@@ -20,11 +20,11 @@ from costmodel.calibration.parameter import Parameter
 from costmodel.catalog import as_architecture
 from costmodel.host import cores, host_key, last_level_cache_bytes, today
 from costmodel.measure import Ceilings, ceilings
-from jaxserve.engine_runs import EngineRuns, Steps, sizes, stretches
-from jaxserve.engine_steps import EngineSteps, logged_steps
-from jaxserve.executed import Executed, Figures
-from jaxserve.machine import Machine
-from jaxserve.measured_points import Measured, Point, measure_points
+from jaxserve.calibration.engine_runs import EngineRuns, Steps, sizes, stretches
+from jaxserve.calibration.engine_steps import EngineSteps, logged_steps
+from jaxserve.calibration.executed import Executed, Figures
+from jaxserve.calibration.machine import Machine
+from jaxserve.calibration.measured_points import Measured, Point, measure_points
 from jaxserve.scheduling.plan import Plan
 from jaxserve.serve_settings import ServeSettings
 from jaxserve.setup import Bar, Setup, choose

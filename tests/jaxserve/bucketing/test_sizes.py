@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from jaxserve.sizes import best_sizes, halvings, sets
+from jaxserve.bucketing.sizes import best_sizes, halvings, sets
 
 
 def cost_of(cost: np.ndarray, sizes: tuple[int, ...]) -> float:

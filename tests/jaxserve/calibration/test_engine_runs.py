@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from jaxserve.engine_runs import RUNS, WARM, EngineRuns, Steps, sizes, stretches
-from jaxserve.engine_steps import EngineSteps
+from jaxserve.calibration.engine_runs import RUNS, WARM, EngineRuns, Steps, sizes, stretches
+from jaxserve.calibration.engine_steps import EngineSteps
 from jaxserve.scheduling.continuous import Continuous
 from jaxserve.scheduling.limits import Limits
 from jaxserve.scheduling.plan import Plan

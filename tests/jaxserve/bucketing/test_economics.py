@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from costmodel.analytical import step_cost
 from costmodel.chips import CHIPS
-from jaxserve import economics
-from jaxserve.demand import Demand, every_shape
-from jaxserve.economics import Choice, Economics
+from jaxserve.bucketing import economics
+from jaxserve.bucketing.demand import Demand, every_shape
+from jaxserve.bucketing.economics import Choice, Economics
 from jaxserve.ladder import Ladder
 from jaxserve.predict import Analytical, Attention
 from jaxserve.scheduling.plan import Plan

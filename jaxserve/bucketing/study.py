@@ -14,8 +14,8 @@ from costmodel.capacity import fit
 from costmodel.chip import Chip
 from costmodel.commands.choices import choose_chip, choose_model
 from costmodel.deployment import Deployment, Storage
-from jaxserve.demand import Demand, every_shape
-from jaxserve.economics import Choice, Economics, least_programs
+from jaxserve.bucketing.demand import Demand, every_shape
+from jaxserve.bucketing.economics import Choice, Economics, least_programs
 from jaxserve.ladder import Ladder
 from jaxserve.load.trace import count_lines, read_trace, requests
 from jaxserve.predict import Analytical, Attention

@@ -11,8 +11,8 @@ from costmodel.calibration.calibration import Calibration
 from costmodel.calibration.device import Device
 from costmodel.calibration.engine_step import EngineStep
 from costmodel.calibration.parameter import Parameter
+from jaxserve.calibration.machine import Machine
 from jaxserve.ladder import Ladder
-from jaxserve.machine import Machine
 from jaxserve.scheduling.plan import Plan
 from models.errors import UserError
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from jaxserve.bucket import Bucket
-from jaxserve.demand import Cell, rows_and_pieces
+from jaxserve.bucketing.demand import Cell, rows_and_pieces
 from jaxserve.ladder import Ladder
 from jaxserve.predict import Analytical
 

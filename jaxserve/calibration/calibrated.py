@@ -15,7 +15,7 @@ from costmodel.calibration.engine_step import EngineStep
 from costmodel.calibration.kernel_step import KernelStep, Share
 from costmodel.calibration.silicon import Silicon
 from costmodel.catalog import as_architecture
-from jaxserve.executed import Executed, Figures
+from jaxserve.calibration.executed import Executed, Figures
 from jaxserve.ladder import Ladder
 from jaxserve.runs import runs
 from jaxserve.scheduling.plan import Plan

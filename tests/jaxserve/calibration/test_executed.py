@@ -9,7 +9,7 @@ from costmodel.analytical import step_cost
 from costmodel.catalog import as_architecture
 from costmodel.chip import Chip
 from jaxserve.bucket import Bucket
-from jaxserve.executed import Executed, rows_of, tiled
+from jaxserve.calibration.executed import Executed, rows_of, tiled
 from jaxserve.ladder import Ladder
 from jaxserve.programs import blank
 from jaxserve.runs import Piece, Run

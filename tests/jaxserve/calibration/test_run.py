@@ -12,12 +12,12 @@ from costmodel.calibration.calibration import quantiles
 from costmodel.calibration.device import Device
 from costmodel.calibration.noise import noise
 from costmodel.catalog import as_architecture
-from jaxserve.calibration_run import FORM, columns, fitted, gap_of, held_out, judged, over_programs, step_features
-from jaxserve.engine_runs import Steps
-from jaxserve.executed import Executed
-from jaxserve.grid import cells
+from jaxserve.calibration.engine_runs import Steps
+from jaxserve.calibration.executed import Executed
+from jaxserve.calibration.grid import cells
+from jaxserve.calibration.measured_points import Measured, Point
+from jaxserve.calibration.run import FORM, columns, fitted, gap_of, held_out, judged, over_programs, step_features
 from jaxserve.ladder import Ladder
-from jaxserve.measured_points import Measured, Point
 from jaxserve.scheduling.plan import Plan
 from jaxserve.steprecord import StepRecord
 from models.presets import PRESETS

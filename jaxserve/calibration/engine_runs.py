@@ -9,8 +9,8 @@ from typing import NamedTuple, Self, TypeAlias
 
 import numpy as np
 
+from jaxserve.calibration.engine_steps import EngineSteps, serve
 from jaxserve.engine import Engine
-from jaxserve.engine_steps import EngineSteps, serve
 from jaxserve.scheduling.plan import Plan
 from jaxserve.steprecord import StepRecord
 

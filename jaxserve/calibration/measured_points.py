@@ -11,9 +11,9 @@ import numpy as np
 from costmodel.calibration.noise import Noise, noise
 from costmodel.catalog import as_architecture
 from costmodel.clock import RunQueue
+from jaxserve.calibration.executed import Executed, Figures
+from jaxserve.calibration.grid import Bench, Cell, cells, turns
 from jaxserve.engine import Engine
-from jaxserve.executed import Executed, Figures
-from jaxserve.grid import Bench, Cell, cells, turns
 from jaxserve.model import load_model
 from jaxserve.programs import compile_programs
 from jaxserve.setup import Bar, Setup
