@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from costmodel.host import host_key, today
 from costmodel.ledger import Ledger
 from costmodel.measure import Ceilings, ceilings
-from jaxserve.generation import Generation, Row, StepRecord, make_rows
+from jaxserve.generation import Generation, Row, StepRecord, make_rows, pages_needed
 from jaxserve.ladder import Ladder, powers
 from jaxserve.memory import check_memory, pool_bytes, weight_bytes, workspace_bytes
 from jaxserve.model import Model, choose_dtype, load_model
@@ -42,8 +42,7 @@ class Job:
     """Accepted input: a model that is there, and prompts that fit it.
 
     Attributes:
-      prompts: token ids of the row of the largest batch; a smaller batch takes the first ones.
-      distinct: how many prompts were given; where that is fewer than rows, they are used in turn.
+      prompts: token ids of those that the largest batch takes; where they are fewer than its rows, they are used in turn.
       context: tokens of the longest sequence.
       sampling: of the first row; each next one's seed is 1 more.
     """
@@ -52,7 +51,6 @@ class Job:
     checkpoint: Checkpoint | RandomCheckpoint
     tokenizer: Tokenizer
     prompts: list[list[int]]
-    distinct: int
     context: int
     sampling: SamplingParams
 
@@ -60,11 +58,19 @@ class Job:
         """Fresh rows of the first `batch` prompts, each with a seed of its own. Raises UserError where a prompt does not fit."""
         first, limit, page = self.sampling, self.settings.max_new_tokens, self.settings.page_size
         sampling = [dataclasses.replace(first, seed=(first.seed + i) % 2**32) for i in range(batch)]
-        return make_rows(self.prompts[:batch], limit, sampling, self.tokenizer.eos_tokens, context=self.context, page=page)
+        prompts = [self.prompts[i % len(self.prompts)] for i in range(batch)]
+        return make_rows(prompts, limit, sampling, self.tokenizer.eos_tokens, context=self.context, page=page)
+
+    @property
+    def pages(self) -> int:
+        """Of the pool that holds the largest batch; from the prompts alone, for there may be more rows than memory can list."""
+        page, (turns, more) = self.settings.page_size, divmod(self.settings.rows, len(self.prompts))
+        each = (pages_needed(len(prompt), self.settings.max_new_tokens, page) for prompt in self.prompts)
+        return sum(pages * (turns + (i < more)) for i, pages in enumerate(each))
 
 
-def accept(settings: Settings) -> tuple[Job, int]:
-    """Open the model and encode the prompts -> (job, pages of its pool). No weight is read.
+def accept(settings: Settings) -> Job:
+    """Open the model and encode the prompts. No weight is read.
 
     Raises:
       UserError: the model or the prompts are not there, or do not fit each other.
@@ -83,11 +89,10 @@ def accept(settings: Settings) -> tuple[Job, int]:
             f"the longest prompt and --max-new-tokens {settings.max_new_tokens} need a context of {longest} tokens, but "
             f"{settings.model} takes at most {limit}; shorten the prompt or lower --max-new-tokens"
         )
-    prompts = [given[i % len(given)] for i in range(settings.rows)]
-    job = Job(settings, checkpoint, tokenizer, prompts, len(given), settings.context or longest, sampling)
-    pages = sum(len(row.pages) for row in job.rows(settings.rows))
+    job = Job(settings, checkpoint, tokenizer, given, settings.context or longest, sampling)
+    job.rows(len(given))  # refuses a prompt that does not fit
     check(checkpoint)
-    return job, pages
+    return job
 
 
 def make_ladder(prompts: Sequence[list[int]], batches: Sequence[int], context: int, page: int) -> Ladder:
@@ -105,8 +110,8 @@ def run(settings: Settings, bar: Bar) -> Outcome:
     Raises:
       UserError: bad input, or more memory than there is; before anything is measured, read or allocated.
     """
-    job, pages = accept(settings)
-    dtype, why = _dtype(job, pages)
+    job = accept(settings)
+    dtype, why = _dtype(job)
     stored = settings.kv_dtype or dtype
     if settings.compile_cache:
         jax.config.update("jax_compilation_cache_dir", str(settings.compile_cache))
@@ -116,7 +121,7 @@ def run(settings: Settings, bar: Bar) -> Outcome:
     measured(1)
     model = _load(job, dtype, bar)
     ladder = make_ladder(job.prompts, settings.batches, job.context, settings.page_size)
-    pool: KV = model.empty_pool(pages, settings.page_size, stored)
+    pool: KV = model.empty_pool(job.pages, settings.page_size, stored)
     buckets = ladder.buckets()
     compiled = bar("compiling programs", len(buckets))
     programs = compile_programs(model.step, model.serving, pool, buckets, done=lambda _: compiled(1))
@@ -137,15 +142,15 @@ def run(settings: Settings, bar: Bar) -> Outcome:
 
         runs.append(_summary(batch, generation, first, model, stored, limits, price))
     predictor = Analytical(job.checkpoint.config, limits.chip(), dtype=dtype, kv_dtype=stored, ladder=ladder)
-    return Outcome(_facts(job, dtype, why, stored), limits, predictor, pages, list(programs), runs, job.tokenizer)
+    return Outcome(_facts(job, dtype, why, stored), limits, predictor, job.pages, list(programs), runs, job.tokenizer)
 
 
-def _dtype(job: Job, pages: int) -> tuple[str, str]:
+def _dtype(job: Job) -> tuple[str, str]:
     """(dtype of the weights, why), with the memory checked for it: for the smallest one before the choice is measured."""
     s, config = job.settings, job.checkpoint.config
 
     def check_for(dtype: str) -> None:
-        pool = pool_bytes(config, pages, s.page_size, s.kv_dtype or dtype)
+        pool = pool_bytes(config, job.pages, s.page_size, s.kv_dtype or dtype)
         check_memory(config, dtype, pool, workspace_bytes(config, s.rows, CHUNK))
 
     check_for("bfloat16" if s.dtype == "auto" else s.dtype)
@@ -190,6 +195,6 @@ def _facts(job: Job, dtype: str, why: str, kv_dtype: str) -> dict[str, Any]:
         "kv_dtype": kv_dtype,
         "page_size": job.settings.page_size,
         "context": job.context,
-        "rows": len(job.prompts),
-        "distinct_prompts": job.distinct,
+        "rows": job.settings.rows,
+        "distinct_prompts": len(job.prompts),
     }

@@ -160,6 +160,16 @@ def test_one_token_needs_no_decode_step(decode: Any):
     strict(json.dumps(outcome.to_json()))
 
 
+@pytest.mark.parametrize("rows", [2, 3, 7])
+def test_pages_of_the_pool_are_those_of_its_rows(rows: int, tmp_path: Path):
+    """Counted by hand, 3 prompts in turn: one token a byte and 5 new ones of which 4 are run, so 2, 2 and 3 pages of 4 tokens."""
+    (tmp_path / "p.txt").write_text("abc\nd\nefghi\n")
+    settings = Settings("random:tiny", (rows,), tmp_path / "p.txt", max_new_tokens=5, page_size=4)
+    accepted = job.accept(settings)
+    assert accepted.pages == {2: 4, 3: 7, 7: 16}[rows]
+    assert accepted.pages == sum(len(row.pages) for row in accepted.rows(rows))
+
+
 @pytest.mark.parametrize(("distinct", "said"), [(2, "from 2 prompts, used in turn"), (3, "from the first 3 prompts")])
 def test_reused_prompts_are_said(distinct: int, said: str):
     names = ("model", "machine", "date", "dtype", "dtype_reason", "kv_dtype")
