@@ -17,7 +17,7 @@ from jaxserve.scheduling.names import POLICIES
 from jaxserve.scheduling.policy import Policy
 from jaxserve.scheduling.static import Static
 from jaxserve.scheduling.transfer import Link
-from jaxserve.settings import DTYPES, LAYERS
+from jaxserve.settings import DTYPES, LAYERS, check_cache
 from jaxserve.speculative.ngram import NGram
 from models.errors import UserError
 
@@ -118,9 +118,8 @@ class ServeSettings:
         if self.link is not None and not 0 < self.link < math.inf:
             raise UserError(f"link is {self.link} GB/s; it must be above 0")
         self._idle()
-        folder = self.compile_cache and Path(self.compile_cache)
-        if folder and folder.exists() and not folder.is_dir():
-            raise UserError(f"compile_cache {folder} is not a folder; give one, or a name that is not taken")
+        if self.compile_cache:
+            check_cache(Path(self.compile_cache), "compile_cache")
         self.scheduling(self.most_rows, token_bytes=1, budget=10**9)  # for what the policy itself refuses
 
     def _idle(self) -> None:

@@ -3,12 +3,30 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from pathlib import Path
 
 from models.errors import UserError
 
 DTYPES = ("float32", "bfloat16")
 LAYERS = ("auto", "unrolled", "scanned")
+
+
+def check_cache(folder: Path, name: str) -> None:
+    """Whether compiled programs could be kept there: JAX would only warn, once a program, and keep none.
+
+    Raises:
+      UserError: under the option's `name`; something else lies there or above it, or it may not be written to.
+    """
+    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not there.is_dir():
+        raise UserError(f"{name} {folder} is not a folder{_above(folder, there)}; give one, or a name that is not taken")
+    if not os.access(there, os.W_OK):
+        raise UserError(f"{name} {folder} cannot be written to{_above(folder, there)}; give a folder of your own")
+
+
+def _above(folder: Path, there: Path) -> str:
+    return "" if there == folder else f", because of {there}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,8 +62,8 @@ class Settings:
             raise UserError(f"--kv-dtype {self.kv_dtype!r} is not supported; give {' or '.join(DTYPES)}")
         if self.layers not in LAYERS:
             raise UserError(f"--layers {self.layers!r} is unknown; give {', '.join(LAYERS)}")
-        if self.compile_cache is not None and self.compile_cache.exists() and not self.compile_cache.is_dir():
-            raise UserError(f"--compile-cache {self.compile_cache} is not a folder; give one, or a name that is not taken")
+        if self.compile_cache is not None:
+            check_cache(self.compile_cache, "--compile-cache")
 
     @property
     def rows(self) -> int:

@@ -100,3 +100,5 @@ def test_compile_cache_must_be_a_folder(tmp_path: Path):
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match="file is not a folder; give one, or a name that is not taken"):
         ServeSettings(compile_cache=tmp_path / "file")
+    with pytest.raises(UserError, match=r"compile_cache \S+/file/new is not a folder, because of \S+/file; give"):
+        ServeSettings(compile_cache=tmp_path / "file" / "new")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -42,3 +43,15 @@ def test_compile_cache_must_be_a_folder(tmp_path: Path):
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match="file is not a folder; give one, or a name that is not taken"):
         Settings("m", compile_cache=tmp_path / "file")
+
+
+def test_compile_cache_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """JAX itself goes on without a cache, and warns for every program."""
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match=r"--compile-cache \S+/file/new/er is not a folder, because of \S+/file; give"):
+        Settings("m", compile_cache=tmp_path / "file" / "new" / "er")
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write anywhere
+    with pytest.raises(
+        UserError, match=r"--compile-cache \S+/new cannot be written to, because of \S+; give a folder of your own"
+    ):
+        Settings("m", compile_cache=tmp_path / "new")
