@@ -7,6 +7,7 @@ from importlib import resources
 from pathlib import Path
 
 from models.errors import UserError
+from models.tokenizer import whole
 
 
 def builtin_prompts() -> tuple[str, ...]:
@@ -62,4 +63,7 @@ def _from_json(line: str, origin: str) -> str:
         raise UserError(f'{origin}: no prompt; write an object such as {{"prompt": "Why is the sky blue?"}}')
     if not prompt.strip():
         raise UserError(f"{origin}: the prompt is empty; write at least one character that is not a space, or drop the line")
-    return prompt
+    try:
+        return whole(prompt)
+    except UserError as error:
+        raise UserError(f"{origin}: {error}") from None

@@ -44,8 +44,12 @@ class Tokenizer:
         self._template_strings = {**strings, **(template_strings or {})}
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of a plain text, with the beginning-of-text token where the model wants one."""
-        return self.backend.encode(text).ids
+        """Token ids of a plain text, with the beginning-of-text token where the model wants one.
+
+        Raises:
+          UserError: the text holds half of a character.
+        """
+        return self.backend.encode(whole(text)).ids
 
     def encode_prompt(self, text: str) -> list[int]:
         """Token ids of a text to be answered: a turn of a chat where the model has a template, else a text to go on with."""
@@ -74,7 +78,21 @@ class Tokenizer:
 
         The template alone decides about the beginning-of-text token: adding it here too would double it.
         """
-        return self.backend.encode(self.render_chat(messages), add_special_tokens=False).ids
+        return self.backend.encode(whole(self.render_chat(messages)), add_special_tokens=False).ids
+
+
+def whole(text: str) -> str:
+    """The text itself, if it can be written as bytes.
+
+    Raises:
+      UserError: it holds half of a surrogate pair, as a JSON string does that was cut within an emoji.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        half = f"half of a character, U+{ord(text[error.start]):04X}, at place {error.start + 1}"
+        raise UserError(f"the text holds {half}; write the character whole or drop it") from None
+    return text
 
 
 def from_folder(folder: Path, bos_token: int | None, eos_tokens: Sequence[int]) -> Tokenizer:
@@ -130,8 +148,8 @@ def _settings(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        settings = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+        settings = json.loads(_content(path))
+    except (json.JSONDecodeError, RecursionError) as error:
         raise UserError(f"{path}: not valid JSON ({_first_line(error)}); download it again") from None
     if not isinstance(settings, dict):
         raise UserError(f"{path}: not a JSON object; download it again")
@@ -141,10 +159,19 @@ def _settings(path: Path) -> dict[str, Any]:
 def _template(path: Path, setting: Any) -> str | None:
     """chat_template.jinja where it exists, else the setting: a source, or a list of named ones of which "default" counts."""
     if path.is_file():
-        return path.read_text(encoding="utf-8")
+        return _content(path)
     if isinstance(setting, list):
         return next((entry.get("template") for entry in setting if entry.get("name") == "default"), None)
     return setting
+
+
+def _content(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: byte {error.start} is not UTF-8; download it again") from None
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}); check its permissions") from None
 
 
 def _text(value: Any) -> str:

@@ -49,6 +49,11 @@ def test_jsonl(write):
         ("p.txt", b"good\n\xff\n", "byte 5 is not UTF-8; save the file as UTF-8"),
         ("p.jsonl", '{"prompt": "a"}\n\n{"prompt": \n', r"p\.jsonl, line 3: not valid JSON \(Expecting value\)"),
         ("p.jsonl", "[" * 100_000, "line 1: not valid JSON"),
+        (
+            "p.jsonl",
+            '{"prompt": "a\\ud83db"}\n',
+            r"p\.jsonl, line 1: the text holds half of a character, U\+D83D, at place 2; write",
+        ),
         ("p.jsonl", '"prompt"\n', "line 1: no prompt; write an object such as"),
         ("p.jsonl", '{"text": "a"}\n', "line 1: no prompt"),
         ("p.jsonl", '{"prompt": 3}\n', "line 1: no prompt"),

@@ -16,7 +16,7 @@ from tokenizers import decoders, models, pre_tokenizers, processors
 from models import gguf_tokenizer
 from models.checkpoint.sources import open_checkpoint
 from models.errors import UserError
-from models.tokenizer import Tokenizer, from_folder
+from models.tokenizer import Tokenizer, byte_tokenizer, from_folder
 from tests.models import checkpoints
 
 TEXTS = [
@@ -180,13 +180,23 @@ def test_chat_template_is_found_and_bos_is_not_doubled(tmp_path: Path, where: st
         ("tokenizer.json", "{", r"tokenizer.json: not a tokenizer that can be read"),
         ("tokenizer_config.json", "{", r"tokenizer_config.json: not valid JSON"),
         ("tokenizer_config.json", "[]", r"tokenizer_config.json: not a JSON object"),
+        ("tokenizer_config.json", "\xff", r"tokenizer_config.json: byte 0 is not UTF-8; download it again"),
+        ("chat_template.jinja", "\xff", r"chat_template.jinja: byte 0 is not UTF-8; download it again"),
     ],
 )
 def test_broken_folders(tmp_path: Path, name: str, content: str | None, pattern: str):
     path = write_tokenizer(tmp_path) / name
-    path.unlink() if content is None else path.write_text(content)
+    path.unlink() if content is None else path.write_bytes(content.encode("latin-1"))
     with pytest.raises(UserError, match=pattern):
         from_folder(tmp_path, None, ())
+
+
+def test_half_a_character_is_no_text(tmp_path: Path):
+    """Python and JSON let half of a surrogate pair pass; no tokenizer does."""
+    write_tokenizer(tmp_path)
+    for tokenizer in (from_folder(tmp_path, None, ()), byte_tokenizer(300)):
+        with pytest.raises(UserError, match=r"half of a character, U\+D800, at place 2; write"):
+            tokenizer.encode("a\ud800")
 
 
 @pytest.fixture(scope="module")
