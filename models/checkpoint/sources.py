@@ -35,6 +35,8 @@ def open_checkpoint(model: str) -> Checkpoint | RandomCheckpoint:
         return _packaged()
     if model.startswith("random:"):
         return _random(model)
+    if not model.strip():  # an unset variable in a script; as a path it would be the folder one is in
+        raise UserError(f"the model's name is empty; give {DEFAULT_MODEL}, a path, random:PRESET, or OWNER/NAME of the Hub")
     path = Path(model).expanduser()
     if path.is_dir():
         return SafetensorsCheckpoint(path)

@@ -80,6 +80,13 @@ def test_missing_paths(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPat
         open_checkpoint(model)
 
 
+@pytest.mark.parametrize("model", ["", " "])
+def test_an_empty_name_is_not_the_folder_one_is_in(model: str, folder: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(folder)
+    with pytest.raises(UserError, match="the model's name is empty; give smollm2, a path"):
+        open_checkpoint(model)
+
+
 @pytest.mark.parametrize(
     ("model", "hint"),
     [
