@@ -36,7 +36,8 @@ def render(source: str, messages: Sequence[Message], add_generation_prompt: bool
         raise UserError(f"chat template, line {error.lineno}: {error.message}; the model's template is not valid") from None
     except jinja2.TemplateError as error:
         raise UserError(f"the chat template rejects these messages: {error.message}") from None
-    except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:  # it computed with a wrong value
+    except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
+        # it computed with a wrong value
         reason = f"{error}; each message needs a role and a text as content"
         raise UserError(f"the chat template cannot use these messages: {reason}") from None
 

@@ -33,10 +33,12 @@ def from_hf(config: Mapping[str, Any], *, origin: str = "config.json") -> ModelC
     Raises:
       UserError: unknown architecture, a needed key is missing, or a value that no model can have.
     """
-    given = config.get("architectures")
-    name = str(given[0]) if isinstance(given, list) and given else "(none)"
+    given, known = config.get("architectures"), ", ".join(sorted(ARCHITECTURES))
+    if not isinstance(given, list) or not given:
+        found = "missing" if given is None else repr(given)
+        raise UserError(f"{origin}: key 'architectures' is {found}; it must be a list with one of {known}")
+    name = str(given[0])
     if name not in ARCHITECTURES:
-        known = ", ".join(sorted(ARCHITECTURES))
         raise UserError(f"{origin}: architecture {name} is not supported; supported are {known}")
     kind = ARCHITECTURES[name]
 

@@ -96,7 +96,9 @@ def _read_json(path: Path, missing: str) -> dict[str, Any]:
         raise UserError(missing or f"{path}: no such file")
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}); check its permissions") from None
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{path}: not valid JSON ({error}); download it again") from None
     if not isinstance(value, dict):
         raise UserError(f"{path}: not a JSON object; download it again")

@@ -33,6 +33,7 @@ def test_template_language():
         ("{{ messages.append(1) }}", "the chat template rejects these messages"),
         ("{{ ''.__class__.__mro__[1].__subclasses__() }}", "the chat template rejects these messages"),
         ("{% for i in range(999999999) %}{% endfor %}", "the chat template cannot use these messages"),
+        ("{% macro f(x) %}{{ f(x) }}{% endmacro %}{{ f(1) }}", "the chat template cannot use these messages"),
     ],
 )
 def test_templates_fail_in_one_line(template: str, pattern: str):

@@ -96,8 +96,9 @@ def test_missing_keys_are_named(key: str):
 
 WRONG = [
     ({"architectures": ["GPT2LMHeadModel"]}, "architecture GPT2LMHeadModel is not supported; supported are Gemma3ForCausalLM"),
-    ({"architectures": None}, r"architecture \(none\) is not supported"),
-    ({"architectures": "LlamaForCausalLM"}, r"architecture \(none\) is not supported"),
+    ({"architectures": None}, "key 'architectures' is missing; it must be a list with one of Gemma3ForCausalLM, "),
+    ({"architectures": "LlamaForCausalLM"}, "key 'architectures' is 'LlamaForCausalLM'; it must be a list with one of"),
+    ({"architectures": []}, r"key 'architectures' is \[\]; it must be a list with one of"),
     ({"hidden_size": "64"}, "hidden_size is '64'; it must be a whole number"),
     ({"num_hidden_layers": -1}, "num_hidden_layers is -1"),
     ({"num_hidden_layers": 1 << 40}, "num_hidden_layers is 1099511627776; it must be a whole number from 1 to 16777216"),

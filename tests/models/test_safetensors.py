@@ -49,6 +49,7 @@ BREAKS = {
     "config not JSON": ("config.json", b'{"architectures": [', "config.json: not valid JSON"),
     "config not an object": ("config.json", b"[]", "config.json: not a JSON object"),
     "config not text": ("config.json", b"\xff\xfe", "config.json: not valid JSON"),
+    "config nested without end": ("config.json", b'{"a":' + b"[" * 100_000, "config.json: not valid JSON"),
     "weights missing": ("model.safetensors", None, "neither model.safetensors nor"),
     "weights empty": ("model.safetensors", b"", "truncated or not a safetensors file"),
     "index broken": ("model.safetensors.index.json", b"{", "index.json: not valid JSON"),
@@ -74,6 +75,16 @@ def test_broken_folders_say_what_is_wrong(tmp_path: Path, name: str):
     with pytest.raises(UserError, match=pattern) as raised:
         SafetensorsCheckpoint(folder)
     assert "\n" not in str(raised.value)
+
+
+def test_a_config_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def refuse(*_: Any, **__: Any) -> str:
+        raise PermissionError(13, "Permission denied")
+
+    folder = folder_of(tmp_path)
+    monkeypatch.setattr(Path, "read_text", refuse)
+    with pytest.raises(UserError, match=r"config.json: cannot be read \(Permission denied\); check its permissions"):
+        SafetensorsCheckpoint(folder)
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.float64, ml_dtypes.float8_e4m3fn])
