@@ -84,7 +84,19 @@ def _verdict(error: BaseException) -> tuple[int, str]:
         return 0, ""
     if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
         return 2, f"the device ran out of memory ({_line(str(error)) or 'no details'}); lower --batch or take a smaller model"
+    if (asked := os.environ.get("JAX_PLATFORMS")) and _raised_in(error) == "xla_bridge.py":  # where JAX starts its backends
+        reason = f" ({_line(str(error))})" if str(error) else ""
+        return (
+            2,
+            f"JAX cannot start on JAX_PLATFORMS={asked}{reason}; unset it, or install what it needs, such as jaxserve[cuda]",
+        )
     return 1, f"a fault of jaxserve, please report it: {type(error).__name__}: {_line(str(error)) or '(no message)'}"
+
+
+def _raised_in(error: BaseException) -> str:
+    """The name of the file whose code raised it; empty where that is not known."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return Path(frames[-1].filename).name if frames else ""
 
 
 def _flush() -> None:

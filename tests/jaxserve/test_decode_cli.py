@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from costmodel import cli
+from costmodel.accelerators import without_accelerator
 from jaxserve import job, memory
 from jaxserve.decode import main
 from tests.jaxserve import commands
@@ -115,6 +116,18 @@ def test_a_fault_of_ours_leaves_the_process_with_1(tmp_path: Path):
     )
     assert found.returncode == 1 and found.stdout == ""
     assert error_line(found.stderr) == "error: a fault of jaxserve, please report it: ZeroDivisionError: division by zero"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("platforms", ["cuda", "gpu", "nonsense"])
+def test_a_platform_that_jax_cannot_start_is_the_users_choice(platforms: str, tmp_path: Path):
+    """JAX raises a RuntimeError for some and fails an assertion for others."""
+    if not without_accelerator():
+        pytest.skip("this machine has an accelerator")
+    found = commands.run(MODULE, *TINY, cache=tmp_path, JAX_PLATFORMS=platforms)
+    assert found.returncode == 2 and found.stdout == ""
+    line = error_line(found.stderr)
+    assert line.startswith(f"error: JAX cannot start on JAX_PLATFORMS={platforms}") and "; unset it, or install" in line
 
 
 def test_a_reader_who_leaves_is_no_error(tmp_path: Path):
