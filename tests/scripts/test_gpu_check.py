@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from costmodel.measure import Ceilings
+from jaxserve.model import load_model
+from jaxserve.step import Work
+from models.layers import KV
 from models.presets import PRESETS
+from scripts.gpu_sweep import Sweep
 from tests.jaxserve import commands
 from tests.jaxserve.commands import error_line
 
@@ -64,6 +70,37 @@ def test_what_does_not_fit_is_skipped_and_said(tmp_path: Path):
     result = check(tmp_path, *SMALL, "--check-rows", "0", "--limit-s", "0.1", JAX_PLATFORMS="cpu")
     assert result["agreement"] is None and result["check_model"] is None
     assert [point["skipped"] for point in result["sweep"]] == ["the time limit was reached"] * 2
+
+
+@pytest.mark.slow
+def test_a_comparison_that_takes_too_long_is_not_waited_for(tmp_path: Path):
+    """There is no time at all: the report comes, and the exit code says that nothing was compared."""
+    found = commands.run(MODULE, *SMALL, *CHECK, "--limit-s", "0.1", "--json", cache=tmp_path, JAX_PLATFORMS="cpu")
+    assert found.returncode == 2 and json.loads(found.stdout)["agreement"] is None
+    assert "tokens were not compared: f32 on this CPU takes longer than --limit-s 0.1" in error_line(found.stderr)
+
+
+@pytest.mark.slow
+def test_a_batch_that_runs_out_of_memory_costs_no_other(monkeypatch: pytest.MonkeyPatch):
+    """The first batch fails as XLA does, with the pool already taken over; the second is timed with a new one."""
+    sweep = Sweep(load_model("random:tiny", dtype="float32", context=32), (1, 2), 32)
+    sweep.wait(300)
+    program = sweep.building[2].result()
+
+    class Failing:
+        bucket = program.bucket
+
+        def __call__(self, pool: KV, work: tuple[Work, ...]) -> None:
+            program(pool, work)
+            raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 9 bytes.\nmore")
+
+    failing: Future[Any] = Future()
+    failing.set_result(Failing())
+    sweep.building[2] = failing
+    limits = Ceilings("host", "date", 0.0, 1e9, "read", 1e9, "f32", 1e9, "bf16")
+    lost, kept = (sweep.measure(batch, 2, limits, None) for batch in (2, 1))
+    assert lost.skipped == "the device ran out of memory (RESOURCE_EXHAUSTED: Out of memory while trying to allocate 9 bytes.)"
+    assert kept.skipped is None and kept.step_ms is not None
 
 
 @pytest.mark.parametrize(
