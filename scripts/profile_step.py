@@ -130,12 +130,14 @@ def show(result: Mapping[str, Any]) -> None:
         f"batch {result['batch']}, context {result['context']}: {result['step_ms']:.1f} ms a step (median of {result['steps']}), "
         f"{result['traced_step_ms']:.1f} ms while traced; contention {result['contention'] or 0:.2f}"
     )
-    view = Table(title=title, title_justify="left")
+    console = Console(width=None if Console().is_terminal else 120, highlight=False)
+    console.print(title)
+    view = Table()
     for name in ("part", "ms a step (mean)", "share"):
         view.add_column(name, justify="left" if name == "part" else "right")
     for name, taken in parts.items():
         view.add_row(name, f"{taken:.2f}", f"{taken / total:.0%}")
-    Console(width=None if Console().is_terminal else 120, highlight=False).print(view)
+    console.print(view)
     print("measured by XLA's trace; the component of each instruction is that of the program's ledger (docs/cost.md)")
 
 
