@@ -34,7 +34,8 @@ def run(command: click.Command, arguments: list[str] | None = None) -> None:
     spare_jax_the_search()
     try:
         # Not command.main(), which writes an empty line of its own when it is interrupted and leaves at a broken pipe.
-        with command.make_context(_program(), list(sys.argv[1:] if arguments is None else arguments)) as context:
+        given = list(sys.argv[1:] if arguments is None else arguments)
+        with _interrupted_in_earnest(), command.make_context(_program(), given) as context:
             command.invoke(context)
         _flush()  # so that a reader who has gone shows here
         code, line = 0, ""
@@ -66,6 +67,30 @@ def importing() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@contextlib.contextmanager
+def _interrupted_in_earnest() -> Iterator[None]:
+    """A Ctrl-C that comes where nothing can be raised is repeated a moment later.
+
+    Python raises it in whatever runs; within a callback of the garbage collector, of which JAX has one, it would only print a traceback,
+    and the command would go on.
+    """
+    before = sys.unraisablehook
+
+    def hook(unraisable: sys.UnraisableHookArgs) -> None:
+        if not issubclass(unraisable.exc_type, KeyboardInterrupt):
+            before(unraisable)
+            return
+        again = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT))
+        again.daemon = True
+        again.start()
+
+    sys.unraisablehook = hook
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
 
 
 def _verdict(error: BaseException) -> tuple[int, str]:

@@ -83,3 +83,15 @@ def test_an_exit_that_nobody_asked_for_is_a_fault(said: str):
     """A command ends by returning or by raising; what a library ends with sys.exit is not done, whatever it says."""
     code, errors = ended(f"sys.exit({said})")
     assert code == 1 and error_line(errors).startswith("error: a fault of jaxserve, please report it: SystemExit: ")
+
+
+def test_ctrl_c_within_a_callback_of_the_collector_is_not_lost():
+    """There Python prints a traceback and goes on; JAX has such a callback. The first one here interrupts itself, once."""
+    lines = (
+        "import gc, signal, time",
+        "signal.signal(signal.SIGINT, signal.default_int_handler)  # where it is ignored, as under nohup",
+        "gc.callbacks.append(lambda *_: (gc.callbacks.pop(), signal.raise_signal(signal.SIGINT)))",
+        "gc.collect()",
+        "time.sleep(100)",
+    )
+    assert ended("\n    ".join(lines)) == (2, "error: interrupted; nothing was kept\n")
