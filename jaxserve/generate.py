@@ -16,9 +16,25 @@ from jaxserve.prompts import read_prompts
 from jaxserve.sampling_params import SamplingParams
 from jaxserve.scheduling.names import POLICIES
 from jaxserve.serve_settings import ServeSettings
+from models.errors import UserError
 
 SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty", "seed",
-            "max_tokens", "min_tokens", "stop", "stop_ids", "ignore_eos", "n", "logprobs")  # fmt: skip
+            "logit_bias", "max_tokens", "min_tokens", "stop", "stop_ids", "ignore_eos", "n", "logprobs", "prompt_logprobs")  # fmt: skip
+
+
+class Bias(click.ParamType):
+    """One entry of `SamplingParams.logit_bias`, which checks the numbers themselves."""
+
+    name = "TOKEN=VALUE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, float]:
+        token, _, amount = str(value).partition("=")
+        try:
+            return int(token), float(amount)
+        except ValueError:
+            raise UserError(
+                f"--logit-bias is {value!r}; give a token id and what is added to its logit, such as 42=-5"
+            ) from None
 
 
 @click.command(epilog="Example: python -m jaxserve.generate --policy continuous --prompts prompts.txt --max-tokens 64")
@@ -58,12 +74,16 @@ SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "pre
 @click.option("--repetition-penalty", type=float, default=1.0, help="Of tokens that were there. 1: none.")
 @click.option("--presence-penalty", type=float, default=0.0, help="Of tokens of the answer, once.")
 @click.option("--frequency-penalty", type=float, default=0.0, help="Of tokens of the answer, each time.")
+@click.option(
+    "--logit-bias", type=Bias(), multiple=True, help="Added to a token's logit; -100 forbids it, 100 allows no other."
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the first prompt; each next one's is 1 more.")
 @click.option("--stop", multiple=True, help="A text that ends an answer. Several times for several.")
 @click.option("--stop-id", "stop_ids", type=int, multiple=True, help="A token that does.")
 @click.option("--ignore-eos", is_flag=True, help="The model's own end tokens don't.")
 @click.option("--n", type=int, default=1, show_default=True, help="Answers for each prompt.")
 @click.option("--logprobs", type=int, help="Log-probabilities of tokens, with so many alternatives. Shown with --json.")
+@click.option("--prompt-logprobs", type=int, help="The same of the prompt's tokens, all of which are then run.")
 @click.option("--compile-cache", type=Path, help="Folder in which compiled programs are kept for the next start.")
 @click.option("--log", type=Path, help="Write every decision there, for python -m jaxserve.replay.")
 @click.option("--json", "as_json", is_flag=True, help="JSON lines: one for each prompt as it ends, the last a summary.")

@@ -11,6 +11,7 @@ from typing import Self
 from jaxserve.completion import Completion
 from jaxserve.display import Display
 from jaxserve.engine import Engine
+from jaxserve.features import Features
 from jaxserve.needs import needed
 from jaxserve.offline import Ask, Offline
 from jaxserve.results import Results
@@ -55,7 +56,7 @@ class Session:
         setup, prompts = accept(settings, params, texts)
         each = [dataclasses.replace(params, seed=(params.seed + i) % 2**32) for i in range(len(prompts))]
         steps, log = Summary(), StepLog(settings.log) if settings.log else None
-        features = needed([params], setup.tokenizer.eos_tokens, setup.context)
+        features = wanted(setup, params)
         engine = setup.engine(setup.load(bar), features, log=Watches(steps, log) if log else steps, bar=bar)
         return cls(setup, engine, texts, list(zip(prompts, each, strict=True)), steps, log)
 
@@ -97,11 +98,16 @@ class Session:
         return answered
 
 
+def wanted(setup: Setup, params: SamplingParams) -> Features:
+    """What programs must be able to do for these."""
+    return needed([params], setup.tokenizer.eos_tokens, setup.context)
+
+
 def accept(settings: ServeSettings, params: SamplingParams, texts: Sequence[str]) -> tuple[Setup, list[list[int]]]:
     """(the engine as it will be, token ids of each prompt): as long as the prompts need, and no more rows than answers.
 
     Raises:
-      UserError: the model or the memory is not there, or a prompt doesn't fit.
+      UserError: the model or the memory is not there, a prompt doesn't fit, or a token that is named is not the model's.
     """
     checkpoint = open_checkpoint(settings.model)
     tokenizer, limit = checkpoint.tokenizer(), checkpoint.config.max_positions
@@ -115,11 +121,13 @@ def accept(settings: ServeSettings, params: SamplingParams, texts: Sequence[str]
     setup = choose(settings, checkpoint, tokenizer)
     if params.n > setup.rows:
         raise UserError(f"n is {params.n} and at most {setup.rows} rows run at once; ask for fewer or raise rows")
+    wanted(setup, params).check(params, params.stop_set(tokenizer.eos_tokens), checkpoint.config.vocab_size)
     if longest > setup.context:
+        few = settings.pages is not None and setup.room.pool.tokens == setup.context
         number = max(range(len(prompts)), key=lambda i: len(prompts[i]))
         raise UserError(
             f"prompt {number + 1} has {len(prompts[number])} tokens, and with up to {following} to follow it needs a context of "
             f"{longest}, but the limit is {setup.context}; shorten it or ask for fewer tokens"
-            + (", or serve with a larger context" if setup.context < limit else "")
+            + (f", or {'raise pages' if few else 'serve with a larger context'}" if setup.context < limit else "")
         )
     return setup, prompts

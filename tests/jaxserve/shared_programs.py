@@ -82,6 +82,12 @@ def expected(prompt: str, tokens: int) -> tuple[int, ...]:
     return tuple(found[: min(ends, default=tokens)])
 
 
+def dense_logits(prompt: str) -> oracle.Array:
+    """The oracle's, f64 [tokens, vocab]: what follows each token of a prompt."""
+    checkpoint, tokenizer, weights = _tiny()
+    return oracle.logits(checkpoint.config, weights, tokenizer.encode(prompt))
+
+
 @functools.cache
 def _tiny() -> tuple[Any, Any, Any]:
     checkpoint = open_checkpoint("random:tiny")

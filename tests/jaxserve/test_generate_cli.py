@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 
 from costmodel import cli
@@ -22,7 +23,7 @@ from jaxserve.scheduling.names import POLICIES
 from jaxserve.scheduling.watch import Watch
 from tests.jaxserve import commands
 from tests.jaxserve.commands import error_line
-from tests.jaxserve.shared_programs import LADDER, expected, shared
+from tests.jaxserve.shared_programs import LADDER, dense_logits, expected, shared
 
 __all__ = ["shared"]
 
@@ -161,6 +162,21 @@ def test_sampling(here: Any):
     assert len(found) == 8 and all(each["logprob"] < 0 and len(each["top"]) == 1 for each in found)
 
 
+def test_biases_and_what_the_prompt_was_worth(here: Any):
+    """Only A may be drawn. Of the prompt's tokens each but the first has the logarithm that the dense pass gives it."""
+    Path("prompts.txt").write_text("hello")
+    ran = here("--logit-bias", "65=100", "--prompt-logprobs", "1", "--max-tokens", "3", "--json")
+    assert ran.code == 0 and ran.answers == {0: [(65, 65, 65)]}
+    first, *found = ran.lines[0]["prompt_logprobs"]
+    logits = dense_logits("hello")[:-1]
+    each = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+    assert first is None and [one["token"] for one in found] == list(b"ello")
+    assert [one["logprob"] for one in found] == pytest.approx(
+        [row[token] for row, token in zip(each, b"ello", strict=True)], abs=1e-4
+    )
+    assert [one["top"][0][0] for one in found] == each.argmax(axis=1).tolist()
+
+
 def test_an_answer_ends_at_a_stop_id(here: Any):
     second = expected("hello", 6)[1]
     ran = here("--max-tokens", "6", "--stop-id", str(second), "--json")
@@ -244,6 +260,19 @@ BAD = {
         "n is 3 and at most 2 rows run at once; ask for fewer or raise rows",
     ),
     "more answers than rows": ((*TINY, "--n", "3", "--rows", "2"), "n is 3 and at most 2 rows run at once; ask for fewer or raise rows"),
+    "bias without a value": ((*TINY, "--logit-bias", "42"), "--logit-bias is '42'; give a token id and what is added .* such as 42=-5"),
+    "bias beyond": ((*TINY, "--logit-bias", "42=101"), r"the logit_bias of token 42 is 101.0; values lie in \[-100, 100\]"),
+    "bias of no token": ((*TINY, "--logit-bias", "512=1"), "logit_bias names token 512; the vocabulary ends at 511"),
+    "stop id of no token": ((*TINY, "--stop-id", "512"), "stop_ids names token 512; the vocabulary ends at 511"),
+    "nothing left to draw": (
+        (*TINY, "--logit-bias", "256=100", "--min-tokens", "1"),
+        "logit_bias and min_tokens together leave no token to draw; allow one that does not end the answer",
+    ),
+    "prompt-logprobs": ((*TINY, "--prompt-logprobs", "21"), "prompt_logprobs is 21; it must be a whole number from 0 to 20"),
+    "prompt longer than its pages": (
+        (*TINY, "--pages", "1", "--max-tokens", "4"),
+        "prompt 3 has 18 tokens, .* needs a context of 21, but the limit is 16; .*, or raise pages$",
+    ),
     "stop": ((*TINY, "--stop", ""), "stop has ''; each must be a string of 1 to 1000"),
     "prompt longer than the ladder's tables": (
         (*TINY, "--ladder", "ladder.json"),
