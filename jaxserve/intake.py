@@ -44,8 +44,11 @@ class Intake:
         """Tokens that an answer may have.
 
         Raises:
-          UserError: an empty prompt, a token that there is not, a request too long for the context, or a feature that is not compiled.
+          UserError: no params, an empty prompt, a token that there is not, a request too long for the context, or a
+            feature that is not compiled.
         """
+        if not isinstance(params, SamplingParams):
+            raise UserError(f"params is {str(params)[:40]!r}; give SamplingParams, such as SamplingParams(max_tokens=16)")
         self._features.check(params, params.stop_set(self.eos), self._vocab)
         if not len(prompt):
             raise UserError("the prompt is empty; give it at least one token")

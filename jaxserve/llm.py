@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
 from costmodel import cli
@@ -11,6 +11,7 @@ from jaxserve.completion import Completion
 from jaxserve.engine import GREEDY, Engine
 from jaxserve.features import PLAIN, Features
 from jaxserve.handle import Piece
+from jaxserve.intake import Intake
 from jaxserve.model import Model
 from jaxserve.needs import needed, union
 from jaxserve.offline import Offline
@@ -95,16 +96,18 @@ class LLM:
         """
         if isinstance(prompts, str):
             raise UserError(f"prompts is the string {prompts[:40]!r}; give a list, of one prompt if there is only one")
-        prompts = list(prompts)
+        prompts = _listed("prompts", prompts)
         if prompts and all(isinstance(token, int) for token in prompts):
             raise UserError("prompts are whole numbers, as if they were one prompt's tokens; give a list of prompts")
-        each = [params] * len(prompts) if isinstance(params, SamplingParams) else list(params)
+        each = [params] * len(prompts) if isinstance(params, SamplingParams) else _listed("params", params)
         if len(each) != len(prompts):
             raise UserError(f"{len(prompts)} prompts came with {len(each)} params; give one for all, or one for each prompt")
         if not prompts:
             return []
         with cli.Bars() if progress else contextlib.nullcontext() as bars:
-            engine = self._ready(needed(each, self.setup.tokenizer.eos_tokens, self.context), bars.bar if bars else silent)
+            engine = self._ready(each, bars.bar if bars else silent)
+        if self.setup.settings.queue_size is not None:  # then some come to the engine only when others have ended
+            self._check(engine, prompts, each)
         offline = Offline(engine, list(zip(prompts, each, strict=True)))
         with contextlib.closing(offline.steps()) as steps, Progress(sum(one.n for one in each), shown=progress) as shown:
             for pieces in steps:
@@ -113,19 +116,31 @@ class LLM:
 
     def stream(self, prompt: Prompt, params: SamplingParams = GREEDY) -> Iterator[Piece]:
         """One prompt's answers as they grow: `piece.text` is what may be shown now and might not before."""
-        engine = self._ready(needed([params], self.setup.tokenizer.eos_tokens, self.context), silent)
+        engine = self._ready([params], silent)
         handle = engine.submit(prompt, params)
         try:
             yield from engine.stream(handle)
         finally:
             engine.abort(handle)
 
-    def _ready(self, features: Features, bar: Bar) -> Engine:
-        """An engine with at least these features."""
-        wanted = union(self._features, features)
+    def _ready(self, params: Sequence[SamplingParams], bar: Bar) -> Engine:
+        """An engine that can do what these ask for."""
+        for one in params:
+            if not isinstance(one, SamplingParams):
+                raise UserError(f"params has {str(one)[:40]!r}; give SamplingParams, such as SamplingParams(max_tokens=16)")
+        wanted = union(self._features, needed(params, self.setup.tokenizer.eos_tokens, self.context))
         if self._engine is not None and wanted == self._features:
             return self._engine
         return self._build(wanted, bar)
+
+    def _check(self, engine: Engine, prompts: Sequence[Prompt], params: Sequence[SamplingParams]) -> None:
+        """Refuse what the engine would refuse, before any of it runs."""
+        intake = Intake(engine.model, self._features, engine.context)
+        for number, (prompt, one) in enumerate(zip(prompts, params, strict=True), start=1):
+            try:
+                intake.limit(intake.encode(prompt), one)
+            except UserError as error:
+                raise UserError(f"prompt {number}: {error}") from None
 
     def _build(self, features: Features, bar: Bar) -> Engine:
         if self._engine is not None and self._engine.live:
@@ -143,3 +158,9 @@ class LLM:
         self._engine = self.setup.engine(self._model, features, log=self._log, bar=bar)
         self._features = features
         return self._engine
+
+
+def _listed(name: str, given: Any) -> list[Any]:
+    if isinstance(given, Mapping) or not isinstance(given, Iterable):
+        raise UserError(f"{name} is {str(given)[:40]!r}; give a list of {name}")
+    return list(given)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import numbers
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -115,8 +116,18 @@ class ServeSettings:
         ):
             if (value := getattr(self, name)) not in known:
                 raise UserError(f"{name} {value!r} is unknown; give {', '.join(each for each in known if each)}")
+        for name, unit in (("delay", "s"), ("link", "GB/s"), ("queue_timeout", "s")):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, numbers.Real)):
+                raise UserError(f"{name} is {value!r}; it must be a number, in {unit}")
         if self.link is not None and not 0 < self.link < math.inf:
             raise UserError(f"link is {self.link} GB/s; it must be above 0")
+        if self.delay == math.inf:  # a policy may have it, for a source of requests that never ends
+            raise UserError("delay is inf s; the last requests, too few for a batch, would wait for ever; give a finite one")
+        if self.preferred is not None and (
+            not isinstance(self.preferred, Sequence) or any(type(size) is not int for size in self.preferred)
+        ):
+            raise UserError(f"preferred is {self.preferred!r}; give whole numbers, in a list")
         self._idle()
         if self.compile_cache:
             check_cache(Path(self.compile_cache), "compile_cache")

@@ -32,7 +32,7 @@ def test_an_answer_may_fill_the_context(size: int):
         intake().limit(numbered(0, size), SamplingParams(max_tokens=room + 1))
 
 
-BAD: list[tuple[Any, SamplingParams, str]] = [
+BAD: list[tuple[Any, Any, str]] = [
     ([], SamplingParams(), "the prompt is empty; give it at least one token"),
     ("", SamplingParams(), "the prompt is empty"),
     (
@@ -52,12 +52,13 @@ BAD: list[tuple[Any, SamplingParams, str]] = [
     ([1], SamplingParams(prompt_logprobs=0), "0 prompt_logprobs"),
     ([1], SamplingParams(logit_bias={5: 1.0}), "1 biased or held back tokens; the limit is 0"),
     ([1], SamplingParams(stop_ids=[96]), "stop_ids names token 96; the vocabulary ends at 95"),
+    ([1], {"max_tokens": 4}, r"params is .*max_tokens.*; give SamplingParams, such as SamplingParams\(max_tokens=16\)"),
     ([1], SamplingParams(n=5), "asks for 5 samples, but at most 4 rows"),
 ]
 
 
 @pytest.mark.parametrize(("prompt", "params", "message"), BAD, ids=lambda value: repr(value)[:30])
-def test_what_can_not_be_served_is_refused_in_one_line_and_leaves_no_trace(prompt: Any, params: SamplingParams, message: str):
+def test_what_can_not_be_served_is_refused_in_one_line_and_leaves_no_trace(prompt: Any, params: Any, message: str):
     one = engine(Continuous(Limits(rows=4)))
     with pytest.raises(UserError, match=message) as error:
         one.submit(prompt, params)

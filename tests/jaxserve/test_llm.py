@@ -98,6 +98,15 @@ def test_streaming(llm: LLM):
     [
         ("hello", SIX, "prompts is the string 'hello'; give a list, of one prompt if there is only one"),
         ([1, 2], SIX, "prompts are whole numbers, as if they were one prompt's tokens; give a list of prompts"),
+        (None, SIX, "prompts is 'None'; give a list of prompts"),
+        ({"a": 1}, SIX, "prompts is .*; give a list of prompts"),
+        (PROMPTS, None, "params is 'None'; give a list of params"),
+        (PROMPTS, {"max_tokens": 3}, "params is .*max_tokens.*; give a list of params"),
+        (
+            ["a"],
+            [{"max_tokens": 3}],
+            r"params has .*max_tokens.*; give SamplingParams, such as SamplingParams\(max_tokens=16\)",
+        ),
         (PROMPTS, [SIX], "3 prompts came with 1 params; give one for all, or one for each prompt"),
         (["a", ""], SIX, "^prompt 2: the prompt is empty"),
         (["a", [512]], SIX, "^prompt 2: the prompt has token 512; ids lie in 0 to 511"),
@@ -113,6 +122,15 @@ def test_bad_prompts_leave_nothing_behind(prompts: Any, params: Any, message: st
     with pytest.raises(UserError, match=message):
         llm.generate(prompts, params)
     assert llm.engine.idle
+    assert llm.generate(["a"], SIX)[0].answers[0].tokens == expected("a", 6)
+
+
+def test_a_short_queue_finds_a_bad_prompt_no_later(shared: Path):
+    """The fourth one would enter the queue when the first has ended."""
+    llm = LLM("random:tiny", dtype="float32", ladder=shared, queue_size=1)
+    with pytest.raises(UserError, match=r"^prompt 4: the prompt is empty"):
+        llm.generate([*PROMPTS, ""], SIX)
+    assert llm.engine.status().steps == 0
     assert llm.generate(["a"], SIX)[0].answers[0].tokens == expected("a", 6)
 
 
