@@ -6,6 +6,7 @@ Only the command line stands here; what computes is imported once the options ar
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from costmodel import cli
 from models.errors import UserError
 
 POLICIES = ("continuous", "chunked", "static", "dynamic", "disaggregated")
+BUDGETED, BUDGET = ("chunked", "disaggregated"), 512  # who takes one, and tokens where nothing is said
 
 
 class Chunk(click.ParamType):
@@ -47,9 +49,7 @@ class Chunk(click.ParamType):
     show_default=True,
     help="The largest prefill; fewer rows where no step has as many.",
 )
-@click.option(
-    "--budget", type=click.IntRange(1), default=512, show_default=True, help="Tokens of a step: chunked, disaggregated."
-)
+@click.option("--budget", type=click.IntRange(1), help="Tokens of a step: chunked, disaggregated. Default: 512.")
 @click.option("--attention", type=click.Choice(("blockwise", "gather")), default="blockwise", show_default=True)
 @click.option("--prefix", is_flag=True, help="Keep the KV of prompts and share equal beginnings (Mooncake's hash_ids).")
 @click.option("--requests", "served", type=click.IntRange(1), help="Of the trace. Default: all.")
@@ -60,15 +60,20 @@ class Chunk(click.ParamType):
 @click.option("--prompts", type=cli.Numbers(), default=(4096, 4109), help="Lengths to show padding for. [default: 4096,4109]")
 @click.option("--json", "as_json", is_flag=True, help="JSON on standard output, for machines.")
 @click.option("--out", type=Path, help="Write the ladder there, for the engine.")
-def main(as_json: bool, out: Path | None, **options: Any) -> None:
+def main(as_json: bool, out: Path | None, budget: int | None, **options: Any) -> None:
     """Simulate a trace and choose the programs on which its steps waste least on padding."""
+    if budget is not None and (policy := options["policy"]) not in BUDGETED:
+        takers = " or ".join(BUDGETED)
+        raise UserError(f"--budget is given, but a {policy} policy has none; leave it out, or take {takers}")
+    if out is not None and os.path.isdir(out):  # which, unlike Path.is_dir, takes any name
+        raise UserError(f"--out {out} is a folder; give a file in it, such as {out / 'ladder.json'}")
     if out is not None and not out.absolute().parent.is_dir():
         raise UserError(f"--out {out}: there is no folder {out.absolute().parent}; make it, or write elsewhere")
     with cli.importing():
         from jaxserve.bucketing.study import Asked, study
         from jaxserve.bucketing.tables import output
     with cli.Bars() as bars:
-        found = study(Asked(**options), bars.bar)
+        found = study(Asked(**options, budget=budget or BUDGET), bars.bar)
     if out is not None:
         try:
             out.write_text(json.dumps(found.best.ladder.to_json(), indent=1) + "\n")

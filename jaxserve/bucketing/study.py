@@ -136,7 +136,10 @@ def study(asked: Asked, bar: Bar) -> Study:
     context = min(model.architecture.max_positions, pages * asked.page)
     width = -(-context // asked.page)
     if max(asked.prompts, default=0) > context:
-        raise UserError(f"--prompts has {max(asked.prompts)} tokens; the longest sequence here holds {context}")
+        more = "; give shorter ones" + (
+            ", or more --pages" if asked.pages and context < model.architecture.max_positions else ""
+        )
+        raise UserError(f"--prompts has {max(asked.prompts)} tokens; the longest sequence here holds {context}{more}")
     widths = tuple(range(1, width + 1)) if asked.attention == "gather" else (width,)
     ladder = every_shape(asked.rows, asked.chunk, asked.page, widths, together=asked.together)
     predictor = Analytical(

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from jaxserve import bucket_study
 from jaxserve.buckets import main
 from jaxserve.ladder import Ladder
 from models.errors import UserError
@@ -134,10 +135,17 @@ def test_a_trace_with_prefixes(here: Any, tmp_path: Path):
         (("--model", "llama-9"), "unknown model 'llama-9'"),
         (("--chip", "h900"), "unknown chip 'h900'"),
         (("--model", "llama-3-70b"), "does not fit one h100-sxm"),
+        (
+            ("--budget", "8"),
+            "--budget is given, but a continuous policy has none; leave it out, or take chunked or disaggregated",
+        ),
         (("--policy", "chunked", "--budget", "8"), "a budget of 8 tokens a step is too small for 64 rows"),
         (("--time-scale", "0"), "the time scale is 0.0; it must be above 0"),
-        (("--prompts", "9000"), "--prompts has 9000 tokens; the longest sequence here holds 8192"),
-        (("--pages", "1"), "--prompts has 4109 tokens; the longest sequence here holds 16"),
+        (("--prompts", "9000"), "--prompts has 9000 tokens; the longest sequence here holds 8192; give shorter ones$"),
+        (
+            ("--pages", "1"),
+            "--prompts has 4109 tokens; the longest sequence here holds 16; give shorter ones, or more --pages$",
+        ),
         (("--pages", "1", "--prompts", "9"), "no request was served"),
         (("--out", "/none/ladder.json"), "there is no folder /none"),
         (("--kv-dtype", "float8-page16"), "which is not predicted; take float8 or int8"),
@@ -149,9 +157,12 @@ def test_bad_input(here: Any, options: tuple[str, ...], message: str):
     assert "\n" not in str(caught.value)
 
 
-def test_a_ladder_that_cannot_be_written(here: Any, tmp_path: Path):
-    with pytest.raises(UserError, match=r"--out .* cannot be written: Is a directory; write elsewhere"):
-        here("--requests", "5", "--out", str(tmp_path))
+def test_a_ladder_that_cannot_be_written(here: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    with pytest.raises(UserError, match=r"--out .* cannot be written: File name too long; write elsewhere"):
+        here("--requests", "5", "--out", str(tmp_path / ("x" * 300)))
+    monkeypatch.setattr(bucket_study, "study", None)  # a folder is found out before the work
+    with pytest.raises(UserError, match=r"--out .* is a folder; give a file in it, such as .*ladder\.json"):
+        here("--out", str(tmp_path))
 
 
 def test_as_a_process(trace: Path, tmp_path: Path):
