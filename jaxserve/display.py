@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from rich.cells import cell_len
@@ -33,8 +33,8 @@ class Display(Protocol):
 
     def __exit__(self, *error: object) -> None: ...
 
-    def step(self, status: Callable[[], Status], handles: Iterable[Handle], tokens: int) -> None:
-        """A step brought so many tokens; `handles` are of requests that have not ended, and of those that just have."""
+    def step(self, status: Callable[[], Status], live: Mapping[Handle, int], tokens: int) -> None:
+        """A step brought so many tokens; `live` are requests that have not ended or just have, with their numbers from 0."""
 
     def ended(self, number: int, completion: Completion) -> None:
         """A request has ended; requests are counted from 0."""
@@ -55,7 +55,7 @@ class JsonLines:
     def __exit__(self, *error: object) -> None:
         pass
 
-    def step(self, status: Callable[[], Status], handles: Iterable[Handle], tokens: int) -> None:
+    def step(self, status: Callable[[], Status], live: Mapping[Handle, int], tokens: int) -> None:
         """Nothing: a request is written when it has ended."""
 
     def ended(self, number: int, completion: Completion) -> None:
@@ -93,12 +93,13 @@ class Printed:
             self._live.update("")
             self._live.__exit__(*error)
 
-    def step(self, status: Callable[[], Status], handles: Iterable[Handle], tokens: int) -> None:
+    def step(self, status: Callable[[], Status], live: Mapping[Handle, int], tokens: int) -> None:
         self._rate.add(tokens)
         if self._live and self._clock() >= self._next:
             self._next = self._clock() + EVERY
             most = max(self._console.height - 3, 1)
-            lines = [tail(handle, i, self._console.width) for handle in handles for i in range(len(handle.answers))]
+            width = self._console.width
+            lines = [tail(handle, number, i, width) for handle, number in live.items() for i in range(len(handle.answers))]
             growing = [line for line in lines if line][:most]
             self._live.update(Group(*map(Text, growing), status_line(status(), self._rate.per_second)), refresh=True)
 
@@ -115,12 +116,15 @@ class Printed:
         self._console.print(results.table())
 
 
-def tail(handle: Handle, sample: int, width: int) -> str:
-    """The last part of an answer that grows, in one line; nothing before it has begun or when it has ended."""
+def tail(handle: Handle, number: int, sample: int, width: int) -> str:
+    """The last part of an answer that grows, in one line; nothing before it has begun or when it has ended.
+
+    It begins as the answer will be named when it has ended: with the prompt's number from 1, and the sample's if there are several.
+    """
     answer = handle.answers[sample]
     if answer.finish or not answer.tokens:
         return ""
-    name = f"{handle.id + sample} "
+    name = f"{number + 1}.{sample + 1} " if len(handle.answers) > 1 else f"{number + 1} "
     room = max(width - len(name), 1)
     text = repr(answer.text)[1:-1][-room:]  # a model may draw what a terminal would obey
     while cell_len(text) > room:  # some characters are two cells wide

@@ -42,14 +42,14 @@ def test_the_status_line():
 
 def test_an_answer_that_grows_is_one_line():
     """Its end, that is; and a terminal obeys nothing of what a model has drawn."""
-    assert tail(handle(7, "a\n\x1b[2Jb"), 0, 80) == r"7 a\n\x1b[2Jb"
-    assert tail(handle(7, "0123456789"), 0, 6) == "7 6789"
-    assert tail(handle(7, "山川田"), 0, 7) == "7 川田"  # each is two cells wide
-    assert tail(handle(7, "x", "other"), 1, 80) == "8 other"
-    assert tail(handle(7, ""), 0, 80) == ""
+    assert tail(handle(7, "a\n\x1b[2Jb"), 4, 0, 80) == r"5 a\n\x1b[2Jb"  # as "prompt 5" when it has ended
+    assert tail(handle(7, "0123456789"), 4, 0, 6) == "5 6789"
+    assert tail(handle(7, "山川田"), 4, 0, 7) == "5 川田"  # each is two cells wide
+    assert tail(handle(7, "x", "other"), 4, 1, 80) == "5.2 other"
+    assert tail(handle(7, ""), 4, 0, 80) == ""
     ended = handle(7, "abc")
     ended.answers[0].abort()
-    assert tail(ended, 0, 80) == ""
+    assert tail(ended, 4, 0, 80) == ""
 
 
 def test_a_terminal_shows_growing_answers_above_a_status_line():
@@ -58,14 +58,14 @@ def test_a_terminal_shows_growing_answers_above_a_status_line():
     shown = Printed(console, lambda: now[0])
     with shown:
         now[0] = 2.0
-        shown.step(lambda: STATUS, [handle(0, "first"), handle(1, "second"), handle(2, "third")], 100)
+        shown.step(lambda: STATUS, {handle(0, "first"): 0, handle(1, "second"): 1, handle(2, "third"): 2}, 100)
         shown.ended(0, Completion("Why?", (1,), (ANSWER,)))
         before = len(out.getvalue())
         now[0] += EVERY / 2
-        shown.step(lambda: STATUS, [handle(0, "soon")], 1)  # not yet
+        shown.step(lambda: STATUS, {handle(0, "soon"): 0}, 1)  # not yet
         assert len(out.getvalue()) == before
     text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", out.getvalue())
-    assert "0 first" in text and "1 second" in text and "2 third" not in text  # 5 lines in all
+    assert "1 first" in text and "2 second" in text and "3 third" not in text  # 5 lines in all
     assert "running 3 | waiting 1 | pages 12 of 48 (25%) | 1234 tokens | 50 tokens/s" in text
     assert "prompt 1 'Why?'" in text and r"answer 'blue\nsky' (stop, 3 tokens)" in text
 
@@ -74,7 +74,7 @@ def test_without_a_terminal_answers_come_as_they_end():
     out = io.StringIO()
     shown = Printed(Console(file=out, width=90, highlight=False))
     with shown:
-        shown.step(lambda: STATUS, [handle(0, "first")], 1)
+        shown.step(lambda: STATUS, {handle(0, "first"): 0}, 1)
         shown.ended(4, Completion("[b]?", (1,), (ANSWER, ANSWER._replace(text="[/i]", finish=Finish("length")))))
     assert out.getvalue().splitlines() == [
         "prompt 5 '[b]?'",
@@ -86,7 +86,7 @@ def test_without_a_terminal_answers_come_as_they_end():
 def test_json_lines(capsys: pytest.CaptureFixture[str]):
     lines = JsonLines()
     with lines:
-        lines.step(lambda: STATUS, [], 0)
+        lines.step(lambda: STATUS, {}, 0)
         lines.ended(4, Completion("Why?", (1,), (ANSWER,)))
     (line,) = capsys.readouterr().out.splitlines()
     assert json.loads(line) == {"request": 4, **Completion("Why?", (1,), (ANSWER,)).to_json()}
