@@ -24,7 +24,7 @@ class Results:
 
     Attributes:
       setup: what ran.
-      asked, answered: prompts, and how many of them have their answers, all to their ends.
+      asked, answered, expired: prompts, how many of them have their answers, all to their ends, and how many waited too long.
       seconds: from the first submission to the end (clock).
       status: of the engine at the end, which ran nothing else.
       steps: sums over its steps.
@@ -34,6 +34,7 @@ class Results:
     setup: Setup
     asked: int
     answered: int
+    expired: int
     seconds: float
     status: Status
     steps: Summary
@@ -46,8 +47,8 @@ class Results:
 
     @property
     def interrupted(self) -> bool:
-        """Not all prompts have their answers."""
-        return self.answered < self.asked
+        """Not all prompts came to an end."""
+        return self.answered + self.expired < self.asked
 
     def to_json(self) -> dict[str, Any]:
         """Everything."""
@@ -67,6 +68,7 @@ class Results:
             "ladder": setup.ladder.to_json(),
             "prompts": self.asked,
             "answered": self.answered,
+            "expired": self.expired,
             "interrupted": self.interrupted,
             "seconds": self.seconds,
             "tokens_per_second": self.tokens_per_second,

@@ -136,9 +136,11 @@ def _pairs(given: Any) -> tuple[tuple[int, float], ...]:
         found = {token: value for token, value in pairs}
     except (TypeError, ValueError):
         raise UserError(f"logit_bias is {_shown(given)}; give a mapping from token ids to values") from None
-    if len(pairs) > MAX_BIASES or len(found) < len(pairs):
-        fix = "leave some out" if len(pairs) > MAX_BIASES else "and a token may have but one"
-        raise UserError(f"logit_bias has {len(pairs)} entries; the limit is {MAX_BIASES}, {fix}")
+    if len(pairs) > MAX_BIASES:
+        raise UserError(f"logit_bias has {len(pairs)} entries; the limit is {MAX_BIASES}, leave some out")
+    if len(found) < len(pairs):
+        several = next(token for i, (token, _) in enumerate(pairs) if token in [other for other, _ in pairs[:i]])
+        raise UserError(f"logit_bias has several values for token {_shown(several)}; a token may have but one")
     for token, value in pairs:
         _check("a token of logit_bias", token, numbers.Integral, lambda v: v >= 0, "ids are whole numbers from 0")
         rule = f"values lie in [{FORBID:g}, {ONLY:g}]"

@@ -69,16 +69,20 @@ class Session:
         programs = list(self.engine.programs)
         display.begin(programs)
         start = time.monotonic()
-        answered = self._serve(display)
+        answered, expired = self._serve(display)
         seconds = time.monotonic() - start
         if self.log:
             self.log.close()
-        results = Results(self.setup, len(self.texts), answered, seconds, self.engine.status(), self.steps, programs)
+        status = self.engine.status()
+        results = Results(self.setup, len(self.texts), answered, expired, seconds, status, self.steps, programs)
         display.end(results)
         return results
 
-    def _serve(self, display: Display) -> int:
-        """Run all requests: how many have ended. Each is told when it does, and at last, after Ctrl-C, those that have not."""
+    def _serve(self, display: Display) -> tuple[int, int]:
+        """Run all requests: how many have their answers, and how many waited too long for them.
+
+        Each is told when it ends, and at last, after Ctrl-C, those that have not.
+        """
         offline = Offline(self.engine, self.asks)
         told = set[int]()
 
@@ -91,11 +95,13 @@ class Session:
                 display.step(self.engine.status, offline.live, sum(len(piece.tokens) for piece in pieces))
                 for number in offline.ended(pieces):
                     tell(number)
-        answered = len(told)
+        ends = [answer.finish for i in told for answer in offline.handles[i].answers[:1]]  # who waits too long has none at all
+        expired = sum(end is not None and end.reason == "timeout" for end in ends)
+        answered = len(told) - expired
         for i, handle in enumerate(offline.handles):
             if i not in told and any(answer.tokens for answer in handle.answers):
                 tell(i)
-        return answered
+        return answered, expired
 
 
 def wanted(setup: Setup, params: SamplingParams) -> Features:

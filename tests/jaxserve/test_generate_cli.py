@@ -190,6 +190,15 @@ def test_a_short_queue_refuses_nobody(here: Any):
     assert ran.code == 0 and ran.answers == greedy(6) and ran.summary["run"]["refused"] == 0
 
 
+def test_who_waited_too_long_has_no_answer(here: Any):
+    """Nothing can begin within a billionth of a second."""
+    ran = here("--queue-timeout", "1e-9", "--max-tokens", "6", "--json")
+    assert ran.code == 0 and ran.answers == {i: [()] for i in range(4)}
+    assert {line["answers"][0]["finish_reason"] for line in ran.lines[:-1]} == {"timeout"}
+    found = ran.summary
+    assert (found["answered"], found["expired"], found["interrupted"]) == (0, 4, False)
+
+
 def test_ctrl_c_keeps_what_there_is(here: Any, monkeypatch: pytest.MonkeyPatch):
     """During the fourth step: the first answer has ended, the other is cut, two prompts have none."""
     (Path("prompts.jsonl")).write_text("\n".join(json.dumps({"prompt": prompt}) for prompt in PROMPTS))

@@ -45,7 +45,7 @@ NAN, INF = float("nan"), float("inf")
         ({"logit_bias": {"5": 1}}, "a token of logit_bias is '5'; ids are whole numbers from 0"),
         ({"logit_bias": 5}, "logit_bias is 5; give a mapping from token ids to values"),
         ({"logit_bias": [5]}, r"logit_bias is \[5\]; give a mapping from token ids to values"),
-        ({"logit_bias": [(5, 1), (5, 2)]}, "logit_bias has 2 entries; the limit is 300, and a token may have but one"),
+        ({"logit_bias": [(5, 1), (5, 2)]}, "logit_bias has several values for token 5; a token may have but one"),
         ({"logit_bias": dict.fromkeys(range(301), 1)}, "logit_bias has 301 entries; the limit is 300, leave some out"),
         ({"stop": ""}, "stop has ''; each must be a string of 1 to 1000 characters"),
         ({"stop": ["a", ""]}, "stop has ''; each must be"),
