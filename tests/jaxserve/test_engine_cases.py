@@ -243,12 +243,15 @@ def test_empty_prompt():
 
 @pytest.mark.parametrize("prefix", [False, True])
 def test_preemption_starvation(prefix: bool):
-    """Three equal requests and room for two: all finish, and none loses its memory more often than the limit says."""
+    """Three equal requests and room for two: all finish, and none loses its memory more often than the limit says.
+
+    The limit is 1: without it the last of them would lose it twice where nothing is remembered.
+    """
     books = Books()
-    one = engine(Continuous(Limits(rows=4, preemptions=2)), lent=2 * 5 + 1, prefix=prefix, books=books)
+    one = engine(Continuous(Limits(rows=4, preemptions=1)), lent=2 * 5 + 1, prefix=prefix, books=books)
     handles = served([numbered(0, 9)] * 3, SamplingParams(0.8, max_tokens=30, ignore_eos=True, seed=2), one)
     lost = [id for plan in books.plans for id in plan.preempted]
-    assert lost and max(lost.count(handle.id) for handle in handles) <= 2
+    assert lost and max(lost.count(handle.id) for handle in handles) == 1
     assert len({tuple(tokens) for tokens in answers(handles)}) == 1
 
 
