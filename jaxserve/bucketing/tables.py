@@ -187,7 +187,7 @@ def _more(this: float, other: float) -> str:
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.2f} %"
+    return f"{100 * share:z.2f} %"
 
 
 def _sizes(sizes: tuple[int, ...]) -> str:

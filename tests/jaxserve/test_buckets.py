@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jaxserve import bucket_study
+from jaxserve import bucket_study, bucket_tables
 from jaxserve.buckets import main
 from jaxserve.ladder import Ladder
 from models.errors import UserError
@@ -155,6 +155,11 @@ def test_bad_input(here: Any, options: tuple[str, ...], message: str):
     with pytest.raises(UserError, match=message) as caught:
         here(*options)
     assert "\n" not in str(caught.value)
+
+
+def test_shares_have_no_zero_below_zero():
+    """Sums in another order differ in their last digits."""
+    assert [bucket_tables._percent(share) for share in (-1e-9, 0.0, -0.01)] == ["0.00 %", "0.00 %", "-1.00 %"]
 
 
 def test_a_ladder_that_cannot_be_written(here: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
