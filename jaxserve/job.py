@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from costmodel.host import host_key, today
 from costmodel.ledger import Ledger
 from costmodel.measure import Ceilings, ceilings
+from jaxserve.compile_cache import use_cache
 from jaxserve.generation import Generation, Row, StepRecord, make_rows, pages_needed
 from jaxserve.ladder import Ladder, powers
 from jaxserve.memory import check_memory, pool_bytes, weight_bytes, workspace_bytes
@@ -114,8 +115,7 @@ def run(settings: Settings, bar: Bar) -> Outcome:
     dtype, why = _dtype(job)
     stored = settings.kv_dtype or dtype
     if settings.compile_cache:
-        jax.config.update("jax_compilation_cache_dir", str(settings.compile_cache))
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)  # every program, however small
+        use_cache(settings.compile_cache, "--compile-cache")
     measured = bar("measuring this machine, once", 1)
     limits = ceilings()
     measured(1)

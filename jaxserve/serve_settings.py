@@ -8,6 +8,7 @@ import numbers
 from collections.abc import Sequence
 from pathlib import Path
 
+from jaxserve.compile_cache import check_cache
 from jaxserve.pool import KINDS
 from jaxserve.scheduling.chunked import Chunked
 from jaxserve.scheduling.continuous import Continuous
@@ -18,7 +19,7 @@ from jaxserve.scheduling.names import POLICIES
 from jaxserve.scheduling.policy import Policy
 from jaxserve.scheduling.static import Static
 from jaxserve.scheduling.transfer import Link
-from jaxserve.settings import DTYPES, LAYERS, check_cache
+from jaxserve.settings import DTYPES, LAYERS
 from jaxserve.speculative.ngram import NGram
 from models.errors import UserError
 

@@ -3,30 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from pathlib import Path
 
+from jaxserve.compile_cache import check_cache
 from models.errors import UserError
 
 DTYPES = ("float32", "bfloat16")
 LAYERS = ("auto", "unrolled", "scanned")
-
-
-def check_cache(folder: Path, name: str) -> None:
-    """Whether compiled programs could be kept there: JAX would only warn, once a program, and keep none.
-
-    Raises:
-      UserError: under the option's `name`; something else lies there or above it, or it may not be written to.
-    """
-    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    if not there.is_dir():
-        raise UserError(f"{name} {folder} is not a folder{_above(folder, there)}; give one, or a name that is not taken")
-    if not os.access(there, os.W_OK):
-        raise UserError(f"{name} {folder} cannot be written to{_above(folder, there)}; give a folder of your own")
-
-
-def _above(folder: Path, there: Path) -> str:
-    return "" if there == folder else f", because of {there}"
 
 
 @dataclasses.dataclass(frozen=True)

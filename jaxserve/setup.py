@@ -7,10 +7,10 @@ import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
-import jax
 import jax.numpy as jnp
 
 from costmodel.measure import Ceilings, ceilings
+from jaxserve.compile_cache import use_cache
 from jaxserve.engine import Engine
 from jaxserve.features import PLAIN, Features
 from jaxserve.ladder import Ladder
@@ -65,8 +65,14 @@ class Setup:
         return self.policy.limits.rows
 
     def load(self, bar: Bar = silent) -> Model:
-        """Read the weights."""
+        """Read the weights.
+
+        Raises:
+          UserError: the folder for compiled programs can't be made, which JAX would pass over; or a fault of the weights.
+        """
         s = self.settings
+        if s.compile_cache:
+            use_cache(Path(s.compile_cache), "compile_cache")
         progress = bar(f"loading {s.model}, bytes", weight_bytes(self.checkpoint.config, self.dtype)[1])
         return load_model(
             s.model, dtype=self.dtype, context=self.context, layers=s.layers, progress=progress, checkpoint=self.checkpoint
@@ -80,9 +86,6 @@ class Setup:
           features: what requests will ask for, see `jaxserve.needs.needed`.
           log: where every decision and step is written down.
         """
-        if folder := self.settings.compile_cache:
-            jax.config.update("jax_compilation_cache_dir", str(folder))
-            jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)  # every program, however small
         compiled = bar("compiling programs", len(self.ladder.buckets()))
         return Engine(
             model,
