@@ -33,6 +33,7 @@ class Summary(Watch):
         self._totals: list[int] = []  # pages or slots of each worker
         self._peaks: list[int] = []
         self._records: list[StepRecord] = []
+        self._linked = 0.0  # s that hand-offs take on their link, by its bandwidth and latency
 
     def started(self, policy: Policy, state: State) -> None:
         memories = [memory_json(worker.memory) for worker in state.workers]
@@ -55,6 +56,7 @@ class Summary(Watch):
         for name in ("admitted", "preempted", "expired", "hand_offs"):
             self._count[name] += len(getattr(plan, name))
         self._count["hand_off_bytes"] += sum(move.bytes for move in plan.hand_offs)
+        self._linked += sum(move.seconds for move in plan.hand_offs)
 
     def folded(self, before: State, plan: Plan, outcome: Outcome, after: State, ends: tuple[End, ...], now: float) -> None:
         self._peak(after)
@@ -77,6 +79,7 @@ class Summary(Watch):
         names = ("requests", "refused", "cancelled", "admitted", "preempted", "expired", "hand_offs", "hand_off_bytes")
         return {
             **{name: count[name] for name in names},
+            "hand_off_link_seconds": self._linked,
             "ended": dict(self._ends),
             "steps": steps,
             "rows_mean": count["rows"] / steps if steps else None,
@@ -131,6 +134,8 @@ class Summary(Watch):
             ("pages or slots in use, peak" + (" of each worker" if len(self._peaks) > 1 else ""), peaks),
         ):
             table.add_row(what, value, "counted")
+        if found["hand_offs"]:
+            table.add_row("hand-offs on the link, ms", f"{1e3 * self._linked:.3f}", "analytical")
         if clocked := found["clocked"]:
             for row in _times(clocked):
                 table.add_row(*row)

@@ -8,12 +8,14 @@ from hypothesis import given, settings
 from rich.console import Console
 
 from jaxserve.scheduling.chunked import Chunked
+from jaxserve.scheduling.disaggregated import Disaggregated
 from jaxserve.scheduling.kinds import Kinds
 from jaxserve.scheduling.limits import Limits
 from jaxserve.scheduling.paged import Paged
 from jaxserve.scheduling.plan import Plan
 from jaxserve.scheduling.request import Request
 from jaxserve.scheduling.state import State
+from jaxserve.scheduling.transfer import Link
 from jaxserve.scheduling.watch import Watch, Watches
 from jaxserve.steprecord import StepRecord
 from jaxserve.stepsummary import Summary
@@ -49,6 +51,7 @@ def test_a_run_by_hand():
         "expired": 0,
         "hand_offs": 0,
         "hand_off_bytes": 0,
+        "hand_off_link_seconds": 0.0,
         "ended": {"length": 2},
         "steps": 4,
         "rows_mean": 1.5,
@@ -61,6 +64,17 @@ def test_a_run_by_hand():
     text = lines(summary)
     assert "4, 1 refused, 0 expired, 1 cancelled" in text and "1.5, 2 at most" in text and "2 of 4" in text
     assert "simulated" not in text and "ms" not in text
+
+
+def test_hand_offs_by_hand():
+    """Two prompts of 4 tokens cross a link of 10 B/s with 100 B a token and 0.5 s of latency: 40.5 s each."""
+    summary = Summary()
+    policy = Disaggregated(Link(token_bytes=100, bandwidth=10, latency=0.5), Limits(2))
+    play(policy, State.of(*[Paged.of(8, 4)] * 2), [Request(i, range(4), 3) for i in range(2)], watch=summary)
+    found = summary.to_json("virtual")
+    assert (found["hand_offs"], found["hand_off_bytes"], found["hand_off_link_seconds"]) == (2, 800, 81.0)
+    text = lines(summary)
+    assert "2, 800 B" in text and "hand-offs on the link, ms" in text and "81000.000" in text
 
 
 def test_times_by_hand():
