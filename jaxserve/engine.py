@@ -122,13 +122,16 @@ class Engine:
           UserError: it could never be served; nothing has changed then.
           QueueFull: too many wait; later may help.
         """
-        tokens = self._intake.encode(prompt)
-        limit, now, id = self._intake.limit(tokens, params), self._clock(), self._scheduler.state.next_id
-        reuse = params.prompt_logprobs is None  # what is asked of every token of the prompt must be run for every token
-        request = Request(id, tuple(tokens), limit, now, priority, now + timeout, params.n, reuse)
-        handle = self._intake.handle(id, tokens, params, arrival=now, priority=priority, timeout=timeout)
+        id, now = self._scheduler.state.next_id, self._clock()
+        when: dict[str, Any] = {"arrival": now, "priority": priority, "timeout": timeout}
+        request = self._intake.request(id, prompt, params, **when)
+        handle = self._intake.handle(id, list(request.prompt), params, **when)
         self._enter(request, handle, range(params.n), now)
         return handle
+
+    def check(self, prompt: Sequence[int] | str, params: SamplingParams = GREEDY) -> None:
+        """Raises UserError for what `submit` could never take; a full queue is none of that. Nothing is taken in."""
+        self._scheduler.check(self._intake.request(self._scheduler.state.next_id, prompt, params, arrival=self._clock()))
 
     def step(self) -> list[Piece]:
         """One turn: plan what can be planned, wait for the oldest step under way, hand over the next, and unpack what has arrived.

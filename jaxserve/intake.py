@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Sequence
 from typing import Any
@@ -11,6 +12,7 @@ from jaxserve.handle import Handle
 from jaxserve.model import Model
 from jaxserve.pieces import Pieces
 from jaxserve.sampling_params import SamplingParams
+from jaxserve.scheduling.request import Request
 from models.errors import UserError
 
 
@@ -62,6 +64,25 @@ class Intake:
                 f"is {self.context}; shorten it, ask for fewer tokens, or serve with a larger context"
             )
         return limit
+
+    def request(
+        self,
+        id: int,
+        prompt: Sequence[int] | str,
+        params: SamplingParams,
+        *,
+        arrival: float,
+        priority: int = 1,
+        timeout: float = math.inf,
+    ) -> Request:
+        """What the scheduler has to know of it.
+
+        Raises:
+          UserError: see `encode` and `limit`.
+        """
+        tokens = self.encode(prompt)
+        limit, reuse = self.limit(tokens, params), params.prompt_logprobs is None  # else every token of the prompt must be run
+        return Request(id, tuple(tokens), limit, arrival, priority, arrival + timeout, params.n, reuse)
 
     def handle(self, id: int, prompt: list[int], params: SamplingParams, **when: Any) -> Handle:
         """A handle for an accepted request; `when` is arrival, priority and timeout."""

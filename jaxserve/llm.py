@@ -11,7 +11,6 @@ from jaxserve.completion import Completion
 from jaxserve.engine import GREEDY, Engine
 from jaxserve.features import PLAIN, Features
 from jaxserve.handle import Piece
-from jaxserve.intake import Intake
 from jaxserve.model import Model
 from jaxserve.needs import needed, union
 from jaxserve.offline import Offline
@@ -106,8 +105,6 @@ class LLM:
             return []
         with cli.Bars() if progress else contextlib.nullcontext() as bars:
             engine = self._ready(each, bars.bar if bars else silent)
-        if self.setup.settings.queue_size is not None:  # then some come to the engine only when others have ended
-            self._check(engine, prompts, each)
         offline = Offline(engine, list(zip(prompts, each, strict=True)))
         with contextlib.closing(offline.steps()) as steps, Progress(sum(one.n for one in each), shown=progress) as shown:
             for pieces in steps:
@@ -132,15 +129,6 @@ class LLM:
         if self._engine is not None and wanted == self._features:
             return self._engine
         return self._build(wanted, bar)
-
-    def _check(self, engine: Engine, prompts: Sequence[Prompt], params: Sequence[SamplingParams]) -> None:
-        """Refuse what the engine would refuse, before any of it runs."""
-        intake = Intake(engine.model, self._features, engine.context)
-        for number, (prompt, one) in enumerate(zip(prompts, params, strict=True), start=1):
-            try:
-                intake.limit(intake.encode(prompt), one)
-            except UserError as error:
-                raise UserError(f"prompt {number}: {error}") from None
 
     def _build(self, features: Features, bar: Bar) -> Engine:
         if self._engine is not None and self._engine.live:

@@ -36,6 +36,10 @@ class Offline:
         self.handles: list[Handle] = []
         self.live: dict[Handle, int] = {}
         self._shield = Shield()
+        if self._size is not None:  # then some come to the engine only when others have ended
+            for number, ask in enumerate(self._asks, start=1):
+                with _numbered(number):
+                    engine.check(*ask)
         try:
             with self._shield.up():
                 self._submit()
@@ -75,21 +79,32 @@ class Offline:
 
     def _submit(self) -> None:
         """As many as the queue takes: a request that it refuses would be written down as refused, and tried again and again."""
-        size = self.engine.policy.limits.rule(PRIORITY).size
-        while self.waiting and (size is None or self.engine.status().waiting < size):
+        while self.waiting and (self._size is None or self.engine.status().waiting < self._size):
             prompt, params = self._asks[len(self.handles)]
-            try:
+            with _numbered(len(self.handles) + 1):
                 handle = self.engine.submit(prompt, params, priority=PRIORITY)
-            except UserError as error:
-                raise UserError(f"prompt {len(self.handles) + 1}: {error}") from None
             self.live[handle] = len(self.handles)
             self.handles.append(handle)
+
+    @property
+    def _size(self) -> int | None:
+        """Of the engine's queue."""
+        return self.engine.policy.limits.rule(PRIORITY).size
 
     def _abort(self) -> None:
         with self._shield.up():
             for handle in self.live:
                 self.engine.abort(handle)
             self.live.clear()
+
+
+@contextlib.contextmanager
+def _numbered(number: int) -> Iterator[None]:
+    """A refusal within it names the prompt."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"prompt {number}: {error}") from None
 
 
 class Shield:

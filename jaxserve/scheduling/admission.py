@@ -12,12 +12,11 @@ from jaxserve.scheduling.state import NEVER, Row, State, Worker, queued, without
 from models.errors import UserError
 
 
-def submit(state: State, request: Request, limits: Limits) -> State:
-    """The state with the request in its queue. What is refused changes nothing, for the state is a value.
+def check(state: State, request: Request, limits: Limits) -> None:
+    """Whether a request can ever be served.
 
     Raises:
-      UserError: the request could never be served: too long for memory or programs, more samples than rows, an id that was used.
-      QueueFull: too many wait already.
+      UserError: too long for memory or programs, more samples than rows, an id that was used.
     """
     capacity = min(worker.memory.capacity for worker in state.workers)
     if request.life > min(capacity, limits.context or capacity):
@@ -33,6 +32,16 @@ def submit(state: State, request: Request, limits: Limits) -> State:
         )
     if request.id < state.next_id:
         raise UserError(f"request id {request.id} was given out before; the next free one is {state.next_id}")
+
+
+def submit(state: State, request: Request, limits: Limits) -> State:
+    """The state with the request in its queue. What is refused changes nothing, for the state is a value.
+
+    Raises:
+      UserError: the request could never be served, see `check`.
+      QueueFull: too many wait already.
+    """
+    check(state, request, limits)
     row = Row(request, request.id, len(request.prompt), request.life, forks=request.samples - 1)
     rule = limits.rule(request.priority)
     if rule.size is not None:

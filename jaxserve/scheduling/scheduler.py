@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from jaxserve.scheduling.admission import cancel, submit
+from jaxserve.scheduling.admission import cancel, check, submit
 from jaxserve.scheduling.outcome import End, Outcome, fold
 from jaxserve.scheduling.plan import Plan
 from jaxserve.scheduling.policy import Policy
@@ -26,6 +26,10 @@ class Scheduler:
         self.policy, self.state, self.wake = policy, state, math.inf
         self._watch = watch or Watch()
         self._watch.started(policy, state)
+
+    def check(self, request: Request) -> None:
+        """Raises UserError for a request that could never be served; see `admission.check`."""
+        check(self.state, request, self.policy.limits)
 
     def submit(self, request: Request, now: float) -> None:
         """Take a request in.

@@ -130,6 +130,8 @@ def test_a_short_queue_finds_a_bad_prompt_no_later(shared: Path):
     llm = LLM("random:tiny", dtype="float32", ladder=shared, queue_size=1)
     with pytest.raises(UserError, match=r"^prompt 4: the prompt is empty"):
         llm.generate([*PROMPTS, ""], SIX)
+    with pytest.raises(UserError, match=r"^prompt 3: .* asks for 3 samples, but at most 2 rows run at once"):
+        llm.generate(["a", "b", "c"], [SIX, SIX, SamplingParams(max_tokens=6, n=3)])
     assert llm.engine.status().steps == 0
     assert llm.generate(["a"], SIX)[0].answers[0].tokens == expected("a", 6)
 
