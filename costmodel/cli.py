@@ -108,7 +108,10 @@ def _verdict(error: BaseException) -> tuple[int, str]:
     if isinstance(error, BrokenPipeError) or (isinstance(error, SystemExit) and isinstance(error.__context__, BrokenPipeError)):
         return 0, ""
     if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
-        return 2, f"the device ran out of memory ({_line(str(error)) or 'no details'}); lower --batch or take a smaller model"
+        return (
+            2,
+            f"the device ran out of memory ({_line(str(error)) or 'no details'}); lower --batch or --rows, or take a smaller model",
+        )
     if (asked := os.environ.get("JAX_PLATFORMS")) and _raised_in(error) == "xla_bridge.py":  # where JAX starts its backends
         reason = f" ({_line(str(error))})" if str(error) else ""
         return (

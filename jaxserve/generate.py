@@ -92,6 +92,8 @@ def main(prompt_file: Path, as_json: bool, **options: Any) -> None:
     params = SamplingParams(**{name: options.pop(name) for name in SAMPLING})
     settings = ServeSettings(**options)
     texts = read_prompts(prompt_file)
+    if settings.log and Path(settings.log).exists() and Path(settings.log).samefile(prompt_file):
+        raise UserError(f"--log {settings.log} is the file of --prompts and would be written over; give another name")
 
     with cli.importing():
         from jaxserve.display import JsonLines, Printed  # see above

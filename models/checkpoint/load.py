@@ -142,8 +142,9 @@ def _compare(checkpoint: Checkpoint, flat: Iterable[tuple[Path, Any]]) -> None:
         present.discard("lm_head.weight")  # a copy of the embedding
     extra = sorted(name for name in present if not name.endswith("rotary_emb.inv_freq"))  # made from the config instead
     if extra:
+        others = f" (and {len(extra) - 1} more)" if len(extra) > 1 else ""
         raise UserError(
-            f"{checkpoint.origin}: tensor {extra[0]} (and {len(extra) - 1} more) is not part of a "
+            f"{checkpoint.origin}: tensor {extra[0]}{others} is not part of a "
             f"{checkpoint.config.architecture} model with this config; the config belongs to another model"
         )
 

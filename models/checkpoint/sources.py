@@ -41,8 +41,8 @@ def open_checkpoint(model: str) -> Checkpoint | RandomCheckpoint:
     if path.is_dir():
         return SafetensorsCheckpoint(path)
     if path.is_file():
-        if path.suffix == ".safetensors":
-            raise UserError(f"{model}: give the folder that holds this file and config.json, not the file")
+        if path.suffix in (".safetensors", ".json"):
+            raise UserError(f"{model}: give the folder that holds the weights and config.json, not a file of it")
         return GGUFCheckpoint(path)
     if model.startswith((".", "/", "~")) or model.endswith((".gguf", "/")):
         raise UserError(f"{model}: no such file or folder")

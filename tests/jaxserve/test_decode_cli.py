@@ -89,7 +89,11 @@ def test_help_has_an_example(tmp_path: Path):
         (ValueError("it broke\nbadly"), 1, "error: a fault of jaxserve, please report it: ValueError: it broke"),
         (AssertionError(), 1, "error: a fault of jaxserve, please report it: AssertionError: (no message)"),
         (KeyboardInterrupt(), 2, "error: interrupted; nothing was kept"),
-        (MemoryError(), 2, "error: the device ran out of memory (no details); lower --batch or take a smaller model"),
+        (
+            MemoryError(),
+            2,
+            "error: the device ran out of memory (no details); lower --batch or --rows, or take a smaller model",
+        ),
         (RuntimeError("RESOURCE_EXHAUSTED: 9 GB"), 2, "error: the device ran out of memory (RESOURCE_EXHAUSTED: 9 GB); lower"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",

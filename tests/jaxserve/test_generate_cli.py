@@ -290,6 +290,7 @@ BAD = {
     "ladder": ((*TINY, "--ladder", "prompts.txt"), r"prompts\.txt: not valid JSON; give a file that jaxserve\.buckets"),
     "pages": ((*TINY, "--pages", "100000000"), "this engine needs about .* of memory .* are available; lower pages or rows"),
     "log in no folder": ((*TINY, "--log", "none/steps.jsonl"), r"the step log none/steps\.jsonl can't be written: No such file"),
+    "log over the prompts": ((*TINY, "--log", "./prompts.txt"), r"--log prompts\.txt is the file of --prompts and would be written"),
     "compile cache": ((*TINY, "--compile-cache", "prompts.txt"), r"compile_cache prompts\.txt is not a folder"),
     "unknown option": ((*TINY, "--polcy", "static"), "No such option.*--polcy"),
 }  # fmt: skip

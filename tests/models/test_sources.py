@@ -65,10 +65,14 @@ def test_paths(folder: Path, file: Path, monkeypatch: pytest.MonkeyPatch):
     assert isinstance(open_checkpoint("folder"), SafetensorsCheckpoint)
     assert isinstance(open_checkpoint("./m.gguf"), GGUFCheckpoint)
     assert isinstance(open_checkpoint("~/m.gguf"), GGUFCheckpoint)
-    with pytest.raises(UserError, match="give the folder that holds this file"):
-        open_checkpoint(str(folder / "model.safetensors"))
+    for inside in ("model.safetensors", "config.json"):
+        with pytest.raises(
+            UserError, match=rf"{inside}: give the folder that holds the weights and config\.json, not a file of it"
+        ):
+            open_checkpoint(str(folder / inside))
+    (folder / "notes.txt").write_text("of whoever made it")
     with pytest.raises(UserError, match="not a GGUF file"):
-        open_checkpoint(str(folder / "config.json"))
+        open_checkpoint(str(folder / "notes.txt"))
 
 
 @pytest.mark.parametrize(
