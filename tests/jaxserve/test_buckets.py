@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from jaxserve import bucket_study, bucket_tables
+from jaxserve.bucketing import study as bucket_study
+from jaxserve.bucketing import tables as bucket_tables
 from jaxserve.buckets import main
 from jaxserve.ladder import Ladder
 from models.errors import UserError
