@@ -7,6 +7,7 @@ many answers differ, where, and by how much the two tokens' log-probabilities di
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -28,6 +29,8 @@ NEW, CONTEXT, PAGE = smollm2.NEW, smollm2.CONTEXT, smollm2.PAGE
 WIDTH, UNITS = CONTEXT // PAGE, 64 * CONTEXT // PAGE
 LADDER = Ladder((1, 8, 64), (WIDTH,), (8, 64), PAGE, prefills=(1,), mixed=(8, 64), drafts=3)
 GREEDY = SamplingParams(max_tokens=NEW, ignore_eos=True)
+
+Tell = Callable[[str, object], None]  # (name, value): the report shows what is named "found"
 
 pytestmark = pytest.mark.slow
 
@@ -66,8 +69,8 @@ def alone() -> tuple[tuple[int, ...], ...]:
     return tuple(found)
 
 
-def differences(handles: list[Handle]) -> list[str]:
-    """Of each answer that is not the one alone: where it leaves it, and how far apart the two tokens are there."""
+def differences(handles: list[Handle]) -> list[tuple[str, float]]:
+    """Of each answer that is not the one alone: where it leaves it, and how far apart the logits of the two tokens are there."""
     found = []
     for i, handle in enumerate(handles):
         mine, expected = handle.answers[0].tokens, alone()[i]
@@ -76,13 +79,15 @@ def differences(handles: list[Handle]) -> list[str]:
             known = (*smollm2.prompts()[i], *expected[:at])
             logits = smollm2.Scorer("float32", "float32")(known)[-1]
             gap = float(logits[expected[at]] - logits[mine[at]])
-            found.append(f"prompt {i}, token {at}: {mine[at]} and not {expected[at]}, whose logits are {gap:.2e} apart")
+            found.append((f"prompt {i}, token {at}: {mine[at]} and not {expected[at]}, whose logits are {gap:.2e} apart", gap))
     return found
 
 
-def report(handles: list[Handle]) -> None:
+def judge(handles: list[Handle], tell: Tell) -> None:
     found = differences(handles)
-    assert not found, f"{len(found)} of {len(handles)} answers differ: " + "; ".join(found)
+    ties = sum(gap == 0 for _, gap in found)
+    tell("found", f"{len(found)} of {len(handles)} answers differ from those alone; {ties} of these are argmax ties")
+    assert not found, f"{len(found)} of {len(handles)} answers differ: " + "; ".join(line for line, _ in found)
 
 
 def test_one_by_one_is_what_one_program_of_all_64_draws():
@@ -91,22 +96,22 @@ def test_one_by_one_is_what_one_program_of_all_64_draws():
 
 
 @pytest.mark.parametrize("ahead", [0, 1])
-def test_continuous(ahead: int):
+def test_continuous(ahead: int, record_property: Tell):
     one, handles = served(Continuous(Limits(rows=64, ahead=ahead)), list(range(64)))
-    report(handles)
+    judge(handles, record_property)
     assert max(record.rows for record in one.records) == 64
 
 
-def test_chunked_with_mixed_programs_and_a_prefix_cache():
+def test_chunked_with_mixed_programs_and_a_prefix_cache(record_property: Tell):
     one, handles = served(Chunked(Limits(rows=64, ahead=1), 96), list(range(64)), prefix=True)
-    report(handles)
+    judge(handles, record_property)
     assert any("decode" in name and "prefill" in name for record in one.records for name in record.programs)
     assert one.status().cached > 0
 
 
-def test_speculation():
+def test_speculation(record_property: Tell):
     one, handles = served(Chunked(Limits(rows=64), 256), list(range(64)), drafter=NGram(3))
-    report(handles)
+    judge(handles, record_property)
     taken = one.status().acceptance
     assert taken.accepted > 100, taken
     assert any("verify" in name and "prefill" in name for record in one.records for name in record.programs)

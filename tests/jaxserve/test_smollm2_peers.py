@@ -6,6 +6,7 @@ generate, and many times faster: up to the first difference it sees what it woul
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ import pytest
 
 from tests.jaxserve import smollm2
 from tests.jaxserve.smollm2 import NEW
+
+Tell = Callable[[str, object], None]  # (name, value): the report shows what is named "found"
 
 pytestmark = [pytest.mark.peers, pytest.mark.slow]
 
@@ -57,7 +60,15 @@ def llama_in_transformers() -> Any:
     return model
 
 
-def test_greedy_tokens_equal_transformers():
+def count(found: Mapping[int, Sequence[tuple[int, int, int, float]]], tokens: int, peer: str) -> str:
+    """For the report: differences, and which of them are no more than the order of two equal logits."""
+    gaps = [gap for wrong in found.values() for *_, gap in wrong]
+    return (
+        f"{len(gaps)} of {tokens} greedy tokens differ from {peer}, {gaps.count(0.0)} of these are argmax ties; {dict(found)}"
+    )
+
+
+def test_greedy_tokens_equal_transformers(record_property: Tell):
     """64 prompts x 64 tokens. Where the argmax differs, transformers must hold the two tokens exactly equal."""
     torch = pytest.importorskip("torch", reason="needs the extra 'transformers'")
     model, found = llama_in_transformers(), {}
@@ -66,7 +77,7 @@ def test_greedy_tokens_equal_transformers():
             logits = model(torch.tensor([prompt + answer])).logits[0].numpy()
         if wrong := differences(logits, prompt, answer):
             found[i] = wrong
-    print("differences from transformers, {prompt: [(position, ours, theirs, gap)]}:", found)
+    record_property("found", count(found, 64 * NEW, "transformers"))
     assert all(gap == 0 for wrong in found.values() for *_, gap in wrong), found
 
 
@@ -95,7 +106,7 @@ def dequantised(folder: Path) -> Path:
 LLAMA_CPP = 1e-3
 
 
-def test_greedy_tokens_equal_llama_cpp(tmp_path: Path):
+def test_greedy_tokens_equal_llama_cpp(tmp_path: Path, record_property: Tell):
     """8 prompts x 32 tokens on the same GGUF in f32, KV in f32. A difference must lie within the two programs' rounding."""
     llama_cpp = pytest.importorskip("llama_cpp", reason="needs the extra 'llama'")
     ours = smollm2.Scorer("float32", "float32")
@@ -112,10 +123,7 @@ def test_greedy_tokens_equal_llama_cpp(tmp_path: Path):
         if wrong := differences(logits, prompt, answer[:32]):
             found[i * 8] = wrong
     model.close()
-    print(
-        f"largest difference of a logit {rounding:.2e}; differences from llama.cpp, {{prompt: [(position, ours, theirs, gap)]}}:",
-        found,
-    )
+    record_property("found", f"{count(found, 8 * 32, 'llama.cpp')}; largest difference of a logit {rounding:.2e}")
     assert rounding < LLAMA_CPP
     assert all(gap <= 2 * rounding for wrong in found.values() for *_, gap in wrong), found
 
@@ -127,3 +135,7 @@ def test_differences_are_seen():
     assert differences(logits, (0, 0), (3, 2)) == []
     assert differences(logits, (0, 0), (1, 4)) == [(0, 1, 3, 2.0), (1, 4, 2, 0.0)]
     assert NEW == 64
+    found = {0: [(0, 1, 3, 2.0), (1, 4, 2, 0.0)]}
+    assert count(found, 64, "x").startswith(
+        "2 of 64 greedy tokens differ from x, 1 of these are argmax ties; {0: [(0, 1, 3, 2.0)"
+    )
