@@ -1,6 +1,6 @@
 """The engine as its users see it: requests in, pieces out, and gone again at any moment. Law 3 over all that it does.
 
-Oracles: the dense float64 pass (`engines.greedy_answer`, `engines.proved`), JAX's own compile events, and counts by hand.
+Oracles: the dense float64 pass (`proofs.greedy_answer`, `proofs.proved`), JAX's own compile events, and counts by hand.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from jaxserve.scheduling.continuous import Continuous
 from jaxserve.scheduling.disaggregated import Disaggregated
 from jaxserve.scheduling.limits import Limits
 from jaxserve.scheduling.static import Static
-from jaxserve.scheduling.transfer import Link
 from jaxserve.scheduling.watch import Watch
 from jaxserve.speculative.ngram import NGram
 from jaxserve.step import Step
@@ -37,25 +36,23 @@ from models.forward import serving
 from models.layers import stack_layers
 from tests.jaxserve.engines import (
     ALL_KIT,
+    LINK,
     PLAIN_KIT,
     SLOTS_KIT,
     Books,
     Clock,
     Kit,
     engine,
-    greedy_answer,
     model,
     nothing_left,
     numbered,
-    pieces_by_sample,
     prepared,
-    proved,
     run,
 )
+from tests.jaxserve.proofs import greedy_answer, pieces_by_sample, proved
 from tests.jaxserve.test_programs import compile_events
 
 SIX = SamplingParams(max_tokens=6, ignore_eos=True)
-LINK = Link(token_bytes=100, bandwidth=1e5, latency=0.002)
 
 
 def test_run_gives_all_that_comes_piece_by_piece():

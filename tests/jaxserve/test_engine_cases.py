@@ -12,7 +12,7 @@ Of those in which the engine has no part the tests of the layer below are the pr
 | neighbours change the answer, 64 rows, one step | tests/jaxserve/test_batching.py::test_across_changes_of_bucket |
 | donated buffer reused | tests/jaxserve/test_programs.py::test_a_donated_pool_explains_itself |
 
-Oracles: the dense float64 pass (`engines.proved`, `engines.greedy_answer`), the same request alone, and counts by hand.
+Oracles: the dense float64 pass (`proofs.proved`, `proofs.greedy_answer`), the same request alone, and counts by hand.
 """
 
 from __future__ import annotations
@@ -46,12 +46,11 @@ from tests.jaxserve.engines import (
     Books,
     Kit,
     engine,
-    greedy_answer,
     nothing_left,
     numbered,
-    proved,
     run,
 )
+from tests.jaxserve.proofs import greedy_answer, proved
 
 FIVE = SamplingParams(max_tokens=5, ignore_eos=True)
 ROWS = Limits(rows=4)

@@ -16,24 +16,13 @@ from jaxserve.scheduling.continuous import Continuous
 from jaxserve.scheduling.disaggregated import Disaggregated
 from jaxserve.scheduling.limits import Limits
 from jaxserve.scheduling.policy import Policy
-from jaxserve.scheduling.transfer import Link
 from jaxserve.scheduling.watch import Watches
 from jaxserve.speculative.ngram import NGram
 from jaxserve.steplog import StepLog
 from jaxserve.stepsummary import Summary
 from models.errors import UserError
-from tests.jaxserve.engines import (
-    ALL_KIT,
-    PLAIN_KIT,
-    SLOTS_KIT,
-    Books,
-    Kit,
-    engine,
-    numbered,
-    proved,
-    run,
-    seated_right,
-)
+from tests.jaxserve.engines import ALL_KIT, LINK, PLAIN_KIT, SLOTS_KIT, Books, Kit, engine, numbered, run, seated_right
+from tests.jaxserve.proofs import proved
 
 FIVE = SamplingParams(max_tokens=5, ignore_eos=True)
 
@@ -44,7 +33,7 @@ FIVE = SamplingParams(max_tokens=5, ignore_eos=True)
         (Continuous(Limits(4, ahead=1)), PLAIN_KIT, True, None),
         (Chunked(Limits(4), 12), ALL_KIT, False, NGram(2)),
         (Chunked(Limits(4), 12, 3), ALL_KIT, True, NGram(2)),
-        (Disaggregated(Link(100, 1e5, 0.002), Limits(4), budget=6), PLAIN_KIT, True, None),
+        (Disaggregated(LINK, Limits(4), budget=6), PLAIN_KIT, True, None),
         (Continuous(Limits(4)), SLOTS_KIT, False, None),
     ],
 )

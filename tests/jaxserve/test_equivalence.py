@@ -2,7 +2,7 @@
 
 Law 2 is checked after everything that happens to the scheduler (`engines.Books`).
 
-Oracles: those of `engines.proved`, dense float64 and the slow definition of sampling, for every token of every answer; and each request
+Oracles: those of `proofs.proved`, dense float64 and the slow definition of sampling, for every token of every answer; and each request
 draws what the same request drew in every other run of the same test, exactly.
 """
 
@@ -27,12 +27,12 @@ from jaxserve.scheduling.disaggregated import Disaggregated
 from jaxserve.scheduling.dynamic import Dynamic
 from jaxserve.scheduling.limits import Limits
 from jaxserve.scheduling.static import Static
-from jaxserve.scheduling.transfer import Link
 from jaxserve.speculative.ngram import NGram
 from tests.jaxserve.engines import (
     ALL_FEATURES,
     ALL_KIT,
     CONTEXT,
+    LINK,
     PAGE,
     PLAIN_KIT,
     QUICK,
@@ -44,11 +44,10 @@ from tests.jaxserve.engines import (
     engine,
     nothing_left,
     numbered,
-    proved,
     seated_right,
 )
+from tests.jaxserve.proofs import proved
 
-LINK = Link(token_bytes=100, bandwidth=1e5, latency=0.002)
 POLICIES = ("static", "dynamic", "continuous", "chunked", "disaggregated")
 KNOWN: dict[Any, Any] = {}  # what each request drew, in whatever run came first
 

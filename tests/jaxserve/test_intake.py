@@ -15,7 +15,8 @@ from jaxserve.scheduling.continuous import Continuous
 from jaxserve.scheduling.limits import Limits, QueueRule
 from jaxserve.scheduling.request import QueueFull
 from models.errors import UserError
-from tests.jaxserve.engines import CONTEXT, EOS, engine, greedy_answer, model, nothing_left, numbered, run
+from tests.jaxserve.engines import CONTEXT, EOS, engine, model, nothing_left, numbered, run
+from tests.jaxserve.proofs import greedy_answer
 
 
 def intake(features: Features = PLAIN, context: int = CONTEXT) -> Intake:

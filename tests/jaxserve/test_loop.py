@@ -23,7 +23,8 @@ from jaxserve.scheduling.limits import Limits
 from jaxserve.scheduling.plan import Plan
 from jaxserve.scheduling.state import State
 from jaxserve.scheduling.transfer import Link
-from tests.jaxserve.engines import ALL_KIT, Clock, engine, greedy_answer, nothing_left, numbered, run
+from tests.jaxserve.engines import ALL_KIT, Clock, engine, nothing_left, numbered, run
+from tests.jaxserve.proofs import greedy_answer
 
 PLAIN = SamplingParams(max_tokens=6, ignore_eos=True)
 

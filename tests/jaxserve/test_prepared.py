@@ -16,16 +16,8 @@ from jaxserve.scheduling.chunked import Chunked
 from jaxserve.scheduling.continuous import Continuous
 from jaxserve.scheduling.limits import Limits
 from models.errors import UserError
-from tests.jaxserve.engines import (
-    PLAIN_KIT,
-    engine,
-    greedy_answer,
-    model,
-    nothing_left,
-    numbered,
-    prepared,
-    run,
-)
+from tests.jaxserve.engines import PLAIN_KIT, engine, model, nothing_left, numbered, prepared, run
+from tests.jaxserve.proofs import greedy_answer
 from tests.jaxserve.test_programs import compile_events
 
 

@@ -20,17 +20,8 @@ from jaxserve.scheduling.limits import Limits, QueueRule
 from jaxserve.scheduling.request import QueueFull
 from jaxserve.snapshot import read
 from models.errors import UserError
-from tests.jaxserve.engines import (
-    ALL_KIT,
-    Clock,
-    engine,
-    greedy_answer,
-    model,
-    nothing_left,
-    numbered,
-    proved,
-    run,
-)
+from tests.jaxserve.engines import ALL_KIT, Clock, engine, model, nothing_left, numbered, run
+from tests.jaxserve.proofs import greedy_answer, proved
 
 ASKED = [
     SamplingParams(max_tokens=9, ignore_eos=True, logprobs=2, prompt_logprobs=1),

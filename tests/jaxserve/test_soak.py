@@ -22,7 +22,8 @@ from jaxserve.scheduling.limits import Limits
 from jaxserve.scheduling.transfer import Link
 from jaxserve.scheduling.watch import Watch
 from jaxserve.speculative.ngram import NGram
-from tests.jaxserve.engines import ALL_KIT, PLAIN_KIT, Kit, engine, nothing_left, numbered, proved, run
+from tests.jaxserve.engines import ALL_KIT, PLAIN_KIT, Kit, engine, nothing_left, numbered, run
+from tests.jaxserve.proofs import proved
 from tests.jaxserve.test_programs import compile_events
 
 REQUESTS = 10_000

@@ -22,7 +22,7 @@ from jaxserve.scheduling.continuous import Continuous
 from jaxserve.scheduling.dynamic import Dynamic
 from jaxserve.scheduling.limits import Limits, QueueRule
 from jaxserve.scheduling.policy import Policy
-from tests.jaxserve import engines
+from tests.jaxserve import engines, proofs
 
 
 def client(policy: Policy, **options: Any) -> EngineClient:
@@ -62,7 +62,7 @@ def test_tokens_are_the_models():
         server.send(Item(7, tuple(engines.numbered(3, 6)), 4), 0.0)
         (sent,) = server._open.values()
         (record,) = server.wait(math.inf)
-    assert sent.handle.answers[0].tokens == engines.greedy_answer(engines.numbered(3, 6), 4) and record.id == 7
+    assert sent.handle.answers[0].tokens == proofs.greedy_answer(engines.numbered(3, 6), 4) and record.id == 7
     assert sent.handle.token_times[0][0] - server._start == record.prefilled
 
 

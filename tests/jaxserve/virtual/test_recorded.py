@@ -16,7 +16,6 @@ from jaxserve.scheduling.limits import Limits
 from jaxserve.scheduling.plan import Plan
 from jaxserve.scheduling.policy import Policy
 from jaxserve.scheduling.state import State
-from jaxserve.scheduling.transfer import Link
 from jaxserve.scheduling.watch import Watch, Watches
 from jaxserve.simulate import simulate
 from jaxserve.simulated_load import simulated
@@ -24,7 +23,7 @@ from jaxserve.speculative.ngram import NGram
 from jaxserve.steplog import StepLog
 from jaxserve.virtual.recorded import Recording
 from models.errors import UserError
-from tests.jaxserve.engines import ALL_KIT, PLAIN_KIT, Kit, engine, numbered
+from tests.jaxserve.engines import ALL_KIT, LINK, PLAIN_KIT, Kit, engine, numbered
 from tests.jaxserve.steplogs import altered, numbers, small_log, without
 
 
@@ -43,7 +42,7 @@ class Digests(Watch):
         (Continuous(Limits(4, ahead=1)), PLAIN_KIT, True, None),
         (Chunked(Limits(4), 12), PLAIN_KIT, False, None),
         (Dynamic(Limits(4), delay=0.05), PLAIN_KIT, False, None),
-        (Disaggregated(Link(100, 1e5, 0.002), Limits(4), budget=6), PLAIN_KIT, True, None),
+        (Disaggregated(LINK, Limits(4), budget=6), PLAIN_KIT, True, None),
         pytest.param(Chunked(Limits(4), 12, 3), ALL_KIT, True, NGram(2), marks=pytest.mark.slow),  # more programs to compile
     ],
 )
