@@ -1,56 +1,44 @@
-"""The engine as its users see it: requests in, pieces out, and gone again at any moment. Law 3 over all that it does.
+"""The engine as its users see it: requests in, pieces out.
 
-Oracles: the dense float64 pass (`proofs.greedy_answer`, `proofs.proved`), JAX's own compile events, and counts by hand.
+Oracles: the dense float64 pass (`proofs.greedy_answer`, `proofs.proved`), and counts by hand.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import gc
-import io
 import math
 import weakref
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from flax import nnx
 
 from jaxserve.engine import Engine
-from jaxserve.handle import Handle
 from jaxserve.ladder import Ladder
-from jaxserve.rerun import rerun
 from jaxserve.sampling_params import SamplingParams
 from jaxserve.scheduling.chunked import Chunked
 from jaxserve.scheduling.continuous import Continuous
 from jaxserve.scheduling.disaggregated import Disaggregated
 from jaxserve.scheduling.limits import Limits
 from jaxserve.scheduling.static import Static
-from jaxserve.scheduling.watch import Watch
-from jaxserve.speculative.ngram import NGram
 from jaxserve.step import Step
-from jaxserve.steplog import StepLog
 from models.errors import UserError
 from models.forward import serving
 from models.layers import stack_layers
 from tests.jaxserve.engines import (
-    ALL_KIT,
     LINK,
     PLAIN_KIT,
     SLOTS_KIT,
     Books,
     Clock,
-    Kit,
     engine,
     model,
     nothing_left,
     numbered,
-    prepared,
     run,
 )
 from tests.jaxserve.proofs import greedy_answer, pieces_by_sample, proved
-from tests.jaxserve.test_programs import compile_events
 
 SIX = SamplingParams(max_tokens=6, ignore_eos=True)
 
@@ -142,55 +130,6 @@ def test_who_waits_too_long_is_told_so():
     nothing_left(one)
 
 
-def aborted(policy: Any, turns: int, *, kit: Kit = PLAIN_KIT, workers: int = 1, n: int = 1, **more: Any) -> Engine:
-    """One of four is aborted after so many turns; the others answer as if it had never been there."""
-    one = engine(policy, kit, workers=workers, **more)
-    handles = [
-        one.submit(numbered(i, 11), SamplingParams(max_tokens=6, ignore_eos=True, n=n if i == 1 else 1)) for i in range(4)
-    ]
-    for _ in range(turns):
-        one.step()
-        one.wait()
-    had = [list(answer.tokens) for answer in handles[1].answers]
-    done = handles[1].finished
-    one.abort(handles[1])
-    one.abort(handles[1])
-    running = one.status().running
-    run(one)
-    for i, handle in enumerate(handles):
-        if i == 1 and not done:
-            assert [answer.tokens for answer in handle.answers] == had
-            assert any(answer.finish == ("abort", None) for answer in handle.answers)
-        proved(handle)
-    assert [handle.answers[0].tokens for handle in handles if handle is not handles[1]] == [
-        greedy_answer(numbered(i, 11), 6) for i in (0, 2, 3)
-    ]
-    assert running <= 4
-    nothing_left(one)
-    return one
-
-
-@pytest.mark.parametrize("turns", [0, 1, 2, 3, 5, 7, 30])
-@pytest.mark.parametrize(
-    "policy",
-    [Static(Limits(rows=3)), Continuous(Limits(rows=4, ahead=2)), Chunked(Limits(rows=4, ahead=1), 6)],
-    ids=["static", "continuous", "chunked"],
-)
-def test_a_client_may_go_at_any_moment(policy: Any, turns: int):
-    aborted(policy, turns)
-    aborted(policy, turns, n=3)
-
-
-@pytest.mark.parametrize("turns", [1, 2, 3, 4, 6, 9])
-def test_a_client_may_go_while_its_kv_is_on_the_way(turns: int):
-    aborted(Disaggregated(LINK, Limits(rows=4)), turns, workers=3, prefix=True)
-
-
-def test_a_client_may_go_while_its_drafts_are_verified():
-    for turns in (1, 3, 4, 5):
-        aborted(Continuous(Limits(rows=4)), turns, kit=ALL_KIT, drafter=NGram(2), n=2)
-
-
 def test_status_and_idleness_by_hand():
     one = engine(Continuous(Limits(rows=2)))
     assert one.idle and one.status()[:6] == (0, 0, 0, 44, 0, 0)
@@ -204,83 +143,6 @@ def test_status_and_idleness_by_hand():
     run(one)
     assert one.idle and one.status()[:5] == (0, 0, 0, 44, 12)
     assert one.status().drawn == 18 and one.context == 40
-
-
-def test_an_engine_is_replayed_from_its_log(tmp_path: Path):
-    """Law 6: the scheduler, told the same again, decides the same."""
-    for policy, kit, more in (
-        (Chunked(Limits(rows=4, ahead=1), 7), PLAIN_KIT, {"prefix": True, "lent": 12}),
-        (Continuous(Limits(rows=4), 3), ALL_KIT, {"drafter": NGram(2)}),
-        (Disaggregated(LINK, Limits(rows=4)), PLAIN_KIT, {"workers": 3}),
-    ):
-        path = tmp_path / "log.jsonl"
-        with StepLog(path) as log:
-            one = engine(policy, kit, books=log, **more)
-            handles = [one.submit(numbered(i % 2, 9), SamplingParams(max_tokens=9, seed=i, n=1 + i % 3)) for i in range(7)]
-            for turn in range(12):
-                one.step()
-                if turn == 5:
-                    one.abort(handles[3])
-            run(one)
-        found = rerun(path, Watch())
-        assert found.difference is None and found.plans >= one.status().steps > 10, found
-
-
-class Mix:
-    """Requests of every kind that come and go at random, for as long as it takes."""
-
-    def __init__(self, one: Engine, seed: int, features: bool):
-        self.one, self.draw, self.features = one, np.random.default_rng(seed), features
-        self.handles: list[Handle] = []
-
-    def params(self) -> SamplingParams:
-        draw = self.draw
-        given: dict[str, Any] = {
-            "max_tokens": int(draw.integers(1, 9)),
-            "n": int(draw.choice([1, 1, 2, 3])),
-            "seed": int(draw.integers(9)),
-        }
-        given["temperature"] = float(draw.choice([0.0, 1.0]))
-        if self.features and draw.random() < 0.5:
-            given |= {"logprobs": 2, "prompt_logprobs": 1, "frequency_penalty": 0.3, "logit_bias": {3: -1.0}, "min_tokens": 1}
-        return SamplingParams(**given)
-
-    def turn(self) -> None:
-        if self.one.status().waiting < 3:
-            prompt = numbered(int(self.draw.integers(3)), int(self.draw.integers(1, 20)))
-            self.handles.append(self.one.submit(prompt, self.params()))
-        if self.draw.random() < 0.1:
-            self.one.abort(self.handles[int(self.draw.integers(len(self.handles)))])
-        self.one.step()
-        self.one.wait()
-
-
-@pytest.mark.parametrize(
-    ("policy", "kit", "more"),
-    [
-        (Chunked(Limits(rows=4, ahead=1), 9), PLAIN_KIT, {"prefix": True, "lent": 10}),
-        (Continuous(Limits(rows=4), 3), ALL_KIT, {"drafter": NGram(2), "prefix": True, "lent": 11}),
-        (Continuous(Limits(rows=4, ahead=1)), SLOTS_KIT, {}),
-        (Disaggregated(LINK, Limits(rows=4)), PLAIN_KIT, {"workers": 3, "prefix": True}),
-    ],
-    ids=["chunked", "everything", "slots", "disaggregated"],
-)
-def test_two_hundred_steps_of_every_kind_compile_nothing(policy: Any, kit: Kit, more: dict[str, Any]):
-    """Law 3, over copies, hand-offs, preemptions and aborts; and the answers are right, law 1."""
-    prepared(kit)
-    books = Books()
-    mix = Mix(engine(policy, kit, books=books, **more), 3, kit is ALL_KIT)
-    with compile_events() as events:
-        while mix.one.status().steps < 200:
-            mix.turn()
-        run(mix.one)
-    assert not events
-    for handle in mix.handles:
-        proved(handle)
-    assert any(handle.answers[0].finish == ("abort", None) for handle in mix.handles)
-    assert any(plan.copies for plan in books.plans) == ("workers" not in more)
-    assert (books.preempted > 0) == ("lent" in more) and (books.hand_offs > 0) == ("workers" in more)
-    nothing_left(mix.one)
 
 
 def test_an_engine_that_nobody_has_gives_its_memory_back_at_once():
@@ -314,15 +176,6 @@ def test_layers_that_are_scanned_serve_alike():
         for handle in handles:
             proved(handle)
         nothing_left(each)
-
-
-def test_a_log_that_can_not_be_written_says_so():
-    class Full(io.StringIO):
-        def write(self, text: str) -> int:
-            raise OSError(28, "No space left on device")
-
-    with pytest.raises(UserError, match="can't be written further: No space left on device"):
-        engine(Continuous(Limits(rows=2)), books=StepLog(Full()))
 
 
 def test_pieces_of_time_are_finite():

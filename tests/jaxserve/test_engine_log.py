@@ -16,7 +16,7 @@ from jaxserve.scheduling.continuous import Continuous
 from jaxserve.scheduling.disaggregated import Disaggregated
 from jaxserve.scheduling.limits import Limits
 from jaxserve.scheduling.policy import Policy
-from jaxserve.scheduling.watch import Watches
+from jaxserve.scheduling.watch import Watch, Watches
 from jaxserve.speculative.ngram import NGram
 from jaxserve.steplog import StepLog
 from jaxserve.stepsummary import Summary
@@ -63,6 +63,26 @@ def test_a_log_of_an_engine(policy: Policy, kit: Kit, prefix: bool, drafter: NGr
         assert sums["tokens"][kind] == sum(getattr(record, kind) for record in records)
 
 
+def test_an_engine_is_replayed_from_its_log(tmp_path: Path):
+    """Law 6: the scheduler, told the same again, decides the same."""
+    for policy, kit, more in (
+        (Chunked(Limits(rows=4, ahead=1), 7), PLAIN_KIT, {"prefix": True, "lent": 12}),
+        (Continuous(Limits(rows=4), 3), ALL_KIT, {"drafter": NGram(2)}),
+        (Disaggregated(LINK, Limits(rows=4)), PLAIN_KIT, {"workers": 3}),
+    ):
+        path = tmp_path / "log.jsonl"
+        with StepLog(path) as log:
+            one = engine(policy, kit, books=log, **more)
+            handles = [one.submit(numbered(i % 2, 9), SamplingParams(max_tokens=9, seed=i, n=1 + i % 3)) for i in range(7)]
+            for turn in range(12):
+                one.step()
+                if turn == 5:
+                    one.abort(handles[3])
+            run(one)
+        found = rerun(path, Watch())
+        assert found.difference is None and found.plans >= one.status().steps > 10, found
+
+
 class Filling(io.StringIO):
     """A disk that has room for so many lines."""
 
@@ -75,6 +95,11 @@ class Filling(io.StringIO):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         self.left -= 1
         return super().write(text)
+
+
+def test_a_log_that_can_not_be_written_says_so():
+    with pytest.raises(UserError, match="can't be written further: No space left on device"):
+        engine(Continuous(Limits(rows=2)), books=StepLog(Filling(0)))
 
 
 @pytest.mark.parametrize("lines", range(3, 16))
