@@ -22,6 +22,7 @@ from jaxserve.mover import Mover
 from jaxserve.pool import Pool
 from jaxserve.prepared import Prepared
 from jaxserve.scheduling.check import check
+from jaxserve.scheduling.limits import Limits
 from jaxserve.scheduling.outcome import End, Outcome
 from jaxserve.scheduling.paged import Paged
 from jaxserve.scheduling.plan import Plan
@@ -40,6 +41,7 @@ EOS = (1, 6)
 VOCAB = 96
 CONTEXT, PAGE, WIDTH, UNITS = served.CONTEXT, served.PAGE, served.WIDTH, served.UNITS
 LINK = Link(token_bytes=100, bandwidth=1e5, latency=0.002)  # between workers
+ROWS = Limits(rows=4)
 
 
 class Unwritten(Model):

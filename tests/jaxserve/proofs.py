@@ -13,13 +13,16 @@ from typing import Any
 
 import numpy as np
 
+from jaxserve.engine import Engine
 from jaxserve.handle import Handle
 from jaxserve.logprobs import TokenLogprob
 from jaxserve.sampling_params import SamplingParams
+from jaxserve.scheduling.continuous import Continuous
 from tests.jaxserve import tiny
-from tests.jaxserve.engines import CONTEXT, EOS
+from tests.jaxserve.engines import CONTEXT, EOS, ROWS, engine, nothing_left, run
 from tests.jaxserve.sampling_oracle import adjusted, drawn, log_softmax
 
+FIVE = SamplingParams(max_tokens=5, ignore_eos=True)
 LOGPROB = 1e-4  # in f32, of logits of order 1
 
 
@@ -121,3 +124,18 @@ def pieces_by_sample(pieces: Iterator[Any]) -> dict[tuple[int, int], tuple[list[
         tokens, text = sums.get((piece.handle.id, piece.sample), ([], ""))
         sums[piece.handle.id, piece.sample] = (tokens + list(piece.tokens), text + piece.text)
     return sums
+
+
+def served(prompts: list[list[int]], params: SamplingParams = FIVE, one: Engine | None = None) -> list[Handle]:
+    """All together; each answer proved."""
+    one = one or engine(Continuous(ROWS))
+    handles = [one.submit(prompt, params) for prompt in prompts]
+    run(one)
+    for handle in handles:
+        proved(handle)
+    nothing_left(one)
+    return handles
+
+
+def answers(handles: list[Handle]) -> list[list[int]]:
+    return [answer.tokens for handle in handles for answer in handle.answers]

@@ -26,18 +26,7 @@ from jaxserve.step import Step
 from models.errors import UserError
 from models.forward import serving
 from models.layers import stack_layers
-from tests.jaxserve.engines import (
-    LINK,
-    PLAIN_KIT,
-    SLOTS_KIT,
-    Books,
-    Clock,
-    engine,
-    model,
-    nothing_left,
-    numbered,
-    run,
-)
+from tests.jaxserve.engines import LINK, PLAIN_KIT, SLOTS_KIT, Books, Clock, engine, model, nothing_left, numbered, run
 from tests.jaxserve.proofs import greedy_answer, pieces_by_sample, proved
 
 SIX = SamplingParams(max_tokens=6, ignore_eos=True)

@@ -17,16 +17,7 @@ from jaxserve.scheduling.disaggregated import Disaggregated
 from jaxserve.scheduling.limits import Limits
 from jaxserve.scheduling.static import Static
 from jaxserve.speculative.ngram import NGram
-from tests.jaxserve.engines import (
-    ALL_KIT,
-    LINK,
-    PLAIN_KIT,
-    Kit,
-    engine,
-    nothing_left,
-    numbered,
-    run,
-)
+from tests.jaxserve.engines import ALL_KIT, LINK, PLAIN_KIT, Kit, engine, nothing_left, numbered, run
 from tests.jaxserve.proofs import greedy_answer, proved
 
 

@@ -22,9 +22,7 @@ from jaxserve.steplog import StepLog
 from jaxserve.stepsummary import Summary
 from models.errors import UserError
 from tests.jaxserve.engines import ALL_KIT, LINK, PLAIN_KIT, SLOTS_KIT, Books, Kit, engine, numbered, run, seated_right
-from tests.jaxserve.proofs import proved
-
-FIVE = SamplingParams(max_tokens=5, ignore_eos=True)
+from tests.jaxserve.proofs import FIVE, proved
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from jaxserve.scheduling.dynamic import Dynamic
 from jaxserve.scheduling.limits import Limits
 from jaxserve.scheduling.static import Static
 from jaxserve.speculative.ngram import NGram
-from tests.jaxserve.engines import ALL_KIT, LINK, PLAIN_KIT, QUICK, SLOTS_KIT, Books, nothing_left, numbered, seated_right
+from tests.jaxserve.engines import ALL_KIT, LINK, PLAIN_KIT, QUICK, ROWS, SLOTS_KIT, Books, nothing_left, numbered, seated_right
 from tests.jaxserve.proofs import proved
 from tests.jaxserve.ways_to_serve import BROAD, Ask, Serving, runs
 
@@ -102,7 +102,6 @@ LOAD = [
     Ask(tuple(numbered(i % 3, 20)[: 3 + 4 * i % 17]), SamplingParams(max_tokens=2 + 3 * i % 14, ignore_eos=True), turn=i // 3)
     for i in range(10)
 ]
-ROWS = Limits(rows=4)
 AHEAD = Limits(rows=4, ahead=1)
 
 
