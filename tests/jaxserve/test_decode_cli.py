@@ -2,59 +2,43 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from costmodel import cli
 from costmodel.accelerators import without_accelerator
 from jaxserve import job, memory
 from jaxserve.decode import main
 from tests.jaxserve import commands
 from tests.jaxserve.bad_input import CASES, TINY
 from tests.jaxserve.commands import error_line
+from tests.jaxserve.in_process import Ran, expensive, in_process
+
+__all__ = ["in_process"]
 
 MODULE = "jaxserve.decode"
 
 
-class Left(BaseException):
-    """Stands for the end of the process."""
-
-
 @pytest.fixture
-def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
-    """Runs the command in this process, in an empty folder -> (exit code, stdout, stderr)."""
-
-    def leave(code: int) -> None:
-        raise Left(code)
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        with pytest.raises(Left) as left:
-            cli.run(main, list(arguments))
-        out, err = capsys.readouterr()
-        return left.value.args[0], out, err
-
-    monkeypatch.setattr(os, "_exit", leave)
-    monkeypatch.chdir(tmp_path)
-    return run
-
-
-def refuse(*args: Any, **kwargs: Any) -> Any:
-    raise AssertionError("bad input got as far as expensive work")
+def here(in_process: Callable[..., Ran]) -> Callable[..., Ran]:
+    """Runs the command in an empty folder -> (exit code, stdout, stderr)."""
+    return functools.partial(in_process, main)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_bad_input_is_one_line_before_anything_expensive(name: str, here: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Neither the ceilings nor the dtypes are measured, no weight is loaded, nothing compiled."""
-    for expensive in ("ceilings", "choose_dtype", "load_model", "compile_programs"):
-        monkeypatch.setattr(job, expensive, refuse)
+    for step in ("ceilings", "choose_dtype", "load_model", "compile_programs"):
+        monkeypatch.setattr(job, step, expensive)
     monkeypatch.setattr(memory, "available_bytes", lambda: 24_000_000_000)
     code, out, err = here(*CASES[name].make(tmp_path))
     assert code == 2 and out == ""

@@ -21,6 +21,7 @@ from models.checkpoint.sources import open_checkpoint
 from models.tokenizer import byte_tokenizer
 from tests import oracle
 from tests.jaxserve import commands
+from tests.jaxserve.in_process import strict
 
 MODULE = "jaxserve.decode"
 LIMITS = Ceilings("here", "2026-01-31", 0.0, 20e9, "made up", 100e9, "made up", 200e9, "made up")
@@ -45,15 +46,6 @@ def decode(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
 
 def outputs(outcome: Outcome, run: int = 0) -> list[list[int]]:
     return [row.output for row in outcome.runs[run].rows]
-
-
-def strict(text: str) -> Any:
-    """JSON proper: no NaN, no Infinity."""
-
-    def refuse(name: str) -> None:
-        raise AssertionError(f"{name} is not JSON")
-
-    return json.loads(text, parse_constant=refuse)
 
 
 @pytest.mark.slow

@@ -18,7 +18,6 @@ from tests.jaxserve.shared_programs import shared
 
 __all__ = ["here", "in_process", "shared"]
 
-
 TINY = ("--prompts", "prompts.txt", "--model", "random:tiny", "--dtype", "float32")
 BAD = {
     "no prompts": ((), "Missing option '--prompts'"),

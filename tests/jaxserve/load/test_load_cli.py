@@ -2,70 +2,41 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import itertools
 import json
-import os
 import signal
 import threading
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
-from costmodel import cli
 from jaxserve.engine import Engine
 from jaxserve.load.__main__ import main
 from jaxserve.load.result import Run
 from tests.jaxserve import commands
 from tests.jaxserve.commands import error_line
+from tests.jaxserve.in_process import Ran, in_process
 from tests.jaxserve.load.fake_server import serving
 from tests.jaxserve.shared_programs import shared
 
-__all__ = ["shared"]
+__all__ = ["in_process", "shared"]
 
 TINY = ("--model", "random:tiny", "--dtype", "float32", "--ladder", "ladder.json", "--prompt", "6", "--output", "3")
 TRACE = "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:40.0,30,5\n2023-11-16 18:15:40.1,900,100\n"
 needs_http = pytest.mark.skipif(importlib.util.find_spec("httpx2") is None, reason="needs the extra http")
 
 
-class Left(BaseException):
-    """Stands for the end of the process."""
-
-
-class Ran(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        """Strict."""
-
-        def refuse(name: str) -> None:
-            raise AssertionError(f"{name} is not JSON")
-
-        return json.loads(self.out, parse_constant=refuse)
-
-
 @pytest.fixture
-def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
-    """Runs the command in this process, in a folder with a trace."""
-
-    def leave(code: int) -> None:
-        raise Left(code)
-
-    def run(*arguments: str) -> Ran:
-        with pytest.raises(Left) as left:
-            cli.run(main, list(arguments))
-        return Ran(left.value.args[0], *capsys.readouterr())
-
-    monkeypatch.setattr(os, "_exit", leave)
-    monkeypatch.chdir(tmp_path)
+def here(in_process: Callable[..., Ran], tmp_path: Path) -> Callable[..., Ran]:
+    """Runs the command in a folder with traces."""
     (tmp_path / "trace.csv").write_text(TRACE)
     (tmp_path / "empty.csv").write_text(TRACE.partition("\n")[0] + "\n")
     (tmp_path / "wrong.csv").write_text(TRACE + "2023-11-16 18:15:41.0,5,\n")
-    return run
+    return functools.partial(in_process, main)
 
 
 @pytest.mark.parametrize(
