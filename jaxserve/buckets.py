@@ -5,14 +5,13 @@ Only the command line stands here; what computes is imported once the options ar
 
 from __future__ import annotations
 
-import json
-import os
 from pathlib import Path
 from typing import Any
 
 import click
 
 from costmodel import cli
+from costmodel.written import check_out, write_out
 from models.errors import UserError
 
 POLICIES = ("continuous", "chunked", "static", "dynamic", "disaggregated")
@@ -65,20 +64,13 @@ def main(as_json: bool, out: Path | None, budget: int | None, **options: Any) ->
     if budget is not None and (policy := options["policy"]) not in BUDGETED:
         takers = " or ".join(BUDGETED)
         raise UserError(f"--budget is given, but a {policy} policy has none; leave it out, or take {takers}")
-    if out is not None and os.path.isdir(out):  # which, unlike Path.is_dir, takes any name
-        raise UserError(f"--out {out} is a folder; give a file in it, such as {out / 'ladder.json'}")
-    if out is not None and not out.absolute().parent.is_dir():
-        raise UserError(f"--out {out}: there is no folder {out.absolute().parent}; make it, or write elsewhere")
+    check_out(out, "ladder.json")
     with cli.importing():
         from jaxserve.bucketing.study import Asked, study
         from jaxserve.bucketing.tables import output
     with cli.Bars() as bars:
         found = study(Asked(**options, budget=budget or BUDGET), bars.bar)
-    if out is not None:
-        try:
-            out.write_text(json.dumps(found.best.ladder.to_json(), indent=1) + "\n")
-        except OSError as error:
-            raise UserError(f"--out {out} cannot be written: {error.strerror}; write elsewhere") from None
+    write_out(out, found.best.ladder.to_json())
     output(found, as_json).print()
 
 

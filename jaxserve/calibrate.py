@@ -5,13 +5,13 @@ Only the command line stands here; JAX and all that needs it is imported once th
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import click
 
 from costmodel import cli
+from costmodel.written import check_out, write_out
 from jaxserve.scheduling.names import POLICIES
 from jaxserve.serve_settings import ServeSettings
 from jaxserve.settings import DTYPES
@@ -71,8 +71,7 @@ def main(
     rounds will take is shown once the first one has run.
     """
     settings = ServeSettings(**options)
-    if out is not None and not out.absolute().parent.is_dir():
-        raise UserError(f"--out {out}: there is no folder {out.absolute().parent}; make it, or write elsewhere")
+    check_out(out, "machine.json")
     longest = options["context"]
     if min(contexts) > longest or (contexts != CONTEXTS and max(contexts) > longest):
         raise UserError(
@@ -84,11 +83,7 @@ def main(
         from jaxserve.calibration.tables import output
     with cli.Bars() as bars:
         found = calibrate(settings, contexts, rounds=rounds, requests=requests, log=log, bar=bars.bar)
-    if out is not None:
-        try:
-            out.write_text(json.dumps(found.machine.to_json(), indent=1) + "\n", encoding="utf-8")
-        except OSError as error:
-            raise UserError(f"--out {out} can't be written: {error.strerror}; write elsewhere") from None
+    write_out(out, found.machine.to_json())
     output(found, as_json).print()
 
 

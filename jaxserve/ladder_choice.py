@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 
 import jax
 
+from costmodel.written import read_out
 from jaxserve.ladder import Ladder, powers
 from jaxserve.serve_settings import PAGE, ServeSettings
 from models.errors import UserError
@@ -26,16 +26,7 @@ def read_ladder(file: str | Path) -> Ladder:
     Raises:
       UserError: the file is missing, can't be read, or holds no ladder.
     """
-    try:
-        given = json.loads(Path(file).read_bytes())
-    except OSError as error:
-        raise UserError(f"{file}: can't be read ({error.strerror}); give a file that jaxserve.buckets --out wrote") from None
-    except (ValueError, RecursionError):
-        raise UserError(f"{file}: not valid JSON; give a file that jaxserve.buckets --out wrote") from None
-    try:
-        return Ladder.from_json(given)
-    except UserError as error:
-        raise UserError(f"{file}: {error}") from None
+    return read_out(Path(file), "jaxserve.buckets", Ladder.from_json)
 
 
 def make_ladder(settings: ServeSettings, rows: int, context: int) -> Ladder:

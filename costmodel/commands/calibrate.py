@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +20,7 @@ from costmodel.chip import Chip
 from costmodel.chips import find_chip
 from costmodel.commands.choices import ModelChoice, choose_model
 from costmodel.commands.output import Output, table
-from models.errors import UserError
+from costmodel.written import check_out, write_out
 
 Bar = Callable[[str, int], Callable[[int], None]]
 LEVEL = 0.9  # of intervals
@@ -41,8 +40,7 @@ def run(
     bar: Bar, *, silicon: Path, chip: str, model: str, batches: tuple[int, ...], context: int, out: Path | None, as_json: bool
 ) -> Output:
     """See `--help`. Raises UserError for tables that are none, a chip or a model whose kernels can't be priced."""
-    if out is not None and not out.absolute().parent.is_dir():
-        raise UserError(f"--out {out}: there is no folder {out.absolute().parent}; make it, or write elsewhere")
+    check_out(out, "kernels.json")
     on, chosen = find_chip(chip), choose_model(model)
     tables = [read(silicon) for read in (gemm_table, decode_table, prefill_table)]
     advance = bar("fitting", sum(2 + len(kernel.groups) for kernel in tables))
@@ -50,11 +48,7 @@ def run(
     kernels = Silicon(*[each.calibration for each in studies])
     there = transfer(kernels, on)
     steps = step_rows(KernelStep(chosen.architecture, there), chosen, on, batches, context)
-    if out is not None:
-        try:
-            out.write_text(json.dumps(there.to_json(), indent=1) + "\n", encoding="utf-8")
-        except OSError as error:
-            raise UserError(f"--out {out} can't be written: {error.strerror}; write elsewhere") from None
+    write_out(out, there.to_json())
     return Output(
         plain(studies, there, steps), parts(studies, there, steps, chosen, context), form="json" if as_json else "text"
     )

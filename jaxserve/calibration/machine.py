@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from costmodel.calibration.calibration import Calibration
 from costmodel.calibration.parameter import Parameter
+from costmodel.written import read_out
 from jaxserve.calibration.calibrated import Calibrated, Model
 from jaxserve.ladder import Ladder
 from models.errors import UserError
@@ -71,13 +71,4 @@ class Machine(NamedTuple):
         Raises:
           UserError: it can't be read, or holds something else.
         """
-        try:
-            given = json.loads(file.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise UserError(f"{file}: can't be read ({error.strerror}); give a file of jaxserve.calibrate --out") from None
-        except ValueError:
-            raise UserError(f"{file}: not valid JSON; give a file of jaxserve.calibrate --out") from None
-        try:
-            return cls.from_json(given)
-        except UserError as error:
-            raise UserError(f"{file}: {error}") from None
+        return read_out(file, "jaxserve.calibrate", cls.from_json)

@@ -42,6 +42,7 @@ def test_a_tiny_model_is_measured_or_refused_in_one_line(tmp_path: Path):
     ("options", "says"),
     [
         (("--out", "no/such/folder.json"), "there is no folder"),
+        (("--out", "."), "--out . is a folder; give a file in it, such as machine.json"),
         (("--rows", "0"), "rows is 0"),
         (("--contexts", "8,x"), "--contexts is '8,x'"),
         (("--contexts", "8,600"), "--contexts has 600 and --context is 512: no row can hold so many tokens; give at most 512"),

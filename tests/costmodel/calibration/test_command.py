@@ -71,6 +71,7 @@ def test_known_parameters_come_out(tmp_path: Path, capsys: pytest.CaptureFixture
     [
         (["--silicon", "nowhere"], r"h100_sxm_gemm\.csv: can't be read"),
         (["--silicon", ".", "--out", "no/such/file.json"], "there is no folder"),
+        (["--silicon", ".", "--out", "."], r"--out \. is a folder; give a file in it, such as kernels\.json"),
         (["--silicon", ".", "--chip", "h1000"], "unknown chip"),
     ],
 )
