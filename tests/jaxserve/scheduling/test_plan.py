@@ -134,17 +134,23 @@ class Recorder(Watch):
         self.log.append(("fold", plan, outcome))
 
 
+def after(policy: Chunked, state: State, entry: tuple) -> tuple[Plan | None, State]:
+    """(the plan, if that is what the entry of a log is; the state that follows)."""
+    kind, *what = entry
+    if kind == "submit":
+        return None, submit(state, what[0], policy.limits)
+    if kind == "cancel":
+        return None, cancel(state, what[0])
+    if kind == "fold":
+        return None, fold(state, *what)[0]
+    return policy(state, what[0])
+
+
 def replay(policy: Chunked, state: State, log: list[tuple]) -> list[str]:
     digests = []
-    for kind, *what in log:
-        if kind == "submit":
-            state = submit(state, what[0], policy.limits)
-        elif kind == "cancel":
-            state = cancel(state, what[0])
-        elif kind == "fold":
-            state, _ = fold(state, *what)
-        else:
-            plan, state = policy(state, what[0])
+    for entry in log:
+        plan, state = after(policy, state, entry)
+        if plan is not None:
             digests.append(plan.digest)
     return digests
 
@@ -185,18 +191,12 @@ def test_another_process_makes_the_same_plans():
 def test_the_state_that_a_plan_was_made_of_is_not_touched():
     """Bytes of the pickled state before and after, over a whole run; and a state that was pickled goes on alike."""
     policy, state, recorder = run()
-    for kind, *what in recorder.log:
+    for entry in recorder.log:
         before = pickle.dumps(state)
-        if kind == "submit":
-            new = submit(state, what[0], policy.limits)
-        elif kind == "cancel":
-            new = cancel(state, what[0])
-        elif kind == "fold":
-            new, _ = fold(state, *what)
-        else:
-            plan, new = policy(state, what[0])
-            again, other = policy(pickle.loads(before), what[0])
-            assert (plan.digest, other) == (again.digest, new)
+        plan, new = after(policy, state, entry)
+        if plan is not None:
+            again, other = after(policy, pickle.loads(before), entry)
+            assert again is not None and (plan.digest, other) == (again.digest, new)
         assert pickle.dumps(state) == before
         state = new
     assert state.idle
