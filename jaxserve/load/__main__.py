@@ -5,7 +5,6 @@ Only the command line stands here. JAX is imported once the options are known to
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 from contextlib import AbstractContextManager
@@ -13,24 +12,20 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 
 from costmodel import cli
-from jaxserve.load import options
+from jaxserve.load import options, output
 from jaxserve.load.asked import Asked
 from jaxserve.load.interrupt import once
-from jaxserve.load.run import INTERRUPTED
-from jaxserve.load.session import Found, Session
+from jaxserve.load.session import Session
 from jaxserve.load.slo import SLO
 from jaxserve.serve_settings import ServeSettings
-
-CTRL_C, CUT_SHORT = 130, 3  # exit codes of runs that are not complete: 128 + SIGINT, and for any other reason
-WIDTH = 160  # of the tables where there is no terminal
 
 
 @options.engine
 @click.command(epilog="Example: python -m jaxserve.load --rate 2/s --requests 50 --slo ttft-p95=1s,itl-p95=100ms")
 @options.how
+@options.at_url
 @click.option(
     "--json", "as_json", is_flag=True, help="JSON on standard output: a run, or {runs, saturation} where there are several."
 )
@@ -64,27 +59,11 @@ def main(
                 session = http_session(asked, bars.bar, **target)
             with session as made:
                 found = made.run()
-        _print(found, as_json)
+        output.show(found, as_json)
         if report is not None:
             write_report(report, found.runs, command=" ".join(["python -m jaxserve.load", *sys.argv[1:]]))
             click.echo(f"the report is in {report}", err=True)
-        if found.why:
-            marked = "of the runs that were over" if found.cut else "up to then"
-            click.echo(f"error: {found.why}; results {marked} are above{', marked as incomplete' * (not found.cut)}", err=True)
-            raise click.exceptions.Exit(CTRL_C if found.why == INTERRUPTED else CUT_SHORT)
-
-
-def _print(found: Found, as_json: bool) -> None:
-    if not as_json:
-        from jaxserve.load.tables import show
-
-        show(Console(width=None if Console().is_terminal else WIDTH, highlight=False), found.runs, found.saturation)
-    elif len(found.runs) == 1 and found.saturation is None and not found.cut:
-        print(json.dumps(found.runs[0].to_json(), allow_nan=False))
-    else:
-        saturation = found.saturation.to_json() if found.saturation else None
-        more = {"why": found.cut} if found.cut else {}
-        print(json.dumps({"runs": [run.to_json() for run in found.runs], "saturation": saturation, **more}, allow_nan=False))
+        output.leave(found)
 
 
 if __name__ == "__main__":

@@ -37,7 +37,14 @@ class Limits(click.ParamType):
 
 def how(command: Callable[..., None]) -> Callable[..., None]:
     """How requests come, what they are, and what is asked of the answers."""
-    for option in reversed(_OPTIONS):
+    for option in reversed(_HOW):
+        command = option(command)
+    return command
+
+
+def at_url(command: Callable[..., None]) -> Callable[..., None]:
+    """The options of a server that runs elsewhere."""
+    for option in reversed(_AT_URL):
         command = option(command)
     return command
 
@@ -93,7 +100,7 @@ def _pause(text: str, what: str) -> float:
     return seconds(text, what, zero=True)
 
 
-_OPTIONS = (
+_HOW = (
     click.option(
         "--rate", "rates", type=Unit(rate, "RATE", several=True), help="Of arrivals, such as 5/s; several run one by one."
     ),
@@ -119,6 +126,8 @@ _OPTIONS = (
     click.option("--saturate", is_flag=True, help="Look for the highest rate that keeps the SLO, from --rate on."),
     click.option("--probes", type=click.IntRange(1), default=12, show_default=True, help="Rates that are tried at most."),
     click.option("--seed", type=int, default=0, show_default=True, help="Of arrivals, lengths and prompts."),
+)
+_AT_URL = (
     click.option("--url", help="A server with OpenAI's API, instead of an engine in this process; --model names its model."),
     click.option("--timeout", type=Unit(seconds, "TIME"), default="600s", show_default=True, help="--url: without a byte."),
     click.option("--key-variable", help="--url: the environment variable that holds its API key."),

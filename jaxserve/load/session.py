@@ -35,22 +35,15 @@ class _CutShort(Exception):
 
 
 @dataclasses.dataclass(frozen=True)
-class Session:
-    """A server, and what it is to be asked.
+class Loads:
+    """All that is asked, load by load.
 
     Attributes:
-      client: within its context.
-      alphabet: makes prompts of its tokens.
-      fresh: called before each run.
-      more: settings that the client does not know, asked after each run.
+      measure: runs one load, which has this number among them.
     """
 
-    client: Client
     asked: Asked
-    alphabet: Alphabets
-    bar: Bar
-    fresh: Callable[[], None] = lambda: None
-    more: Callable[[], dict[str, Any]] = dict
+    measure: Callable[[Load, int], Run]
 
     def run(self) -> Found:
         """Every load, until one of them is cut short.
@@ -69,16 +62,10 @@ class Session:
 
     def _each(self, runs: list[Run]) -> Found:
         for part, load in enumerate(self.asked.loads):
-            runs.append(self._measure(load, part))
+            runs.append(self.measure(load, part))
             if not runs[-1].complete:
                 break
         return Found(tuple(runs))
-
-    def _measure(self, load: Load, part: int) -> Run:
-        self.fresh()
-        ended = self.bar(load.name, self.asked.requests)
-        run = measure(self.client, self.asked, load, self.alphabet, part=part, ended=ended)
-        return dataclasses.replace(run, settings={**run.settings, **self.more()})
 
     def _saturate(self, runs: list[Run]) -> Found:
         asked = self.asked
@@ -86,7 +73,7 @@ class Session:
         slo = asked.slo
 
         def probe(rate: float) -> Sequence[Record]:
-            run = self._measure(asked.at(rate), len(runs))
+            run = self.measure(asked.at(rate), len(runs))
             runs.append(run)
             if not run.complete:
                 raise _CutShort
@@ -99,3 +86,32 @@ class Session:
         except _CutShort:
             return Found(tuple(runs))
         return Found(tuple(runs), found)
+
+
+@dataclasses.dataclass(frozen=True)
+class Session:
+    """A server, and what it is to be asked.
+
+    Attributes:
+      client: within its context.
+      alphabet: makes prompts of its tokens.
+      fresh: called before each run.
+      more: settings that the client does not know, asked after each run.
+    """
+
+    client: Client
+    asked: Asked
+    alphabet: Alphabets
+    bar: Bar
+    fresh: Callable[[], None] = lambda: None
+    more: Callable[[], dict[str, Any]] = dict
+
+    def run(self) -> Found:
+        """Every load. Raises as `Loads.run`."""
+        return Loads(self.asked, self._measure).run()
+
+    def _measure(self, load: Load, part: int) -> Run:
+        self.fresh()
+        ended = self.bar(load.name, self.asked.requests)
+        run = measure(self.client, self.asked, load, self.alphabet, part=part, ended=ended)
+        return dataclasses.replace(run, settings={**run.settings, **self.more()})

@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from costmodel.capacity import ENTRY, Fit, Pool, fit
+from costmodel.capacity import Fit, Pool
 from costmodel.chip import Chip
 from costmodel.commands.choices import ModelChoice, choose_chip, choose_model
 from costmodel.sizing import Goal, Placement
 from jaxserve.load.slo import SLO
+from jaxserve.sizing.room import beside, pool_of
 from jaxserve.sizing.traffic import Traffic, from_trace, poisson, split
 from jaxserve.sizing.trial import Configuration
 from models.errors import UserError
@@ -117,24 +118,11 @@ class Asked:
 
     def fit(self, placement: Placement, rows: int) -> Fit:
         """What is beside the KV pool, and whether that fits with it: a step of `rows` sequences that runs a budget's worth of tokens."""
-        return fit(
-            placement.model,
-            placement.chip,
-            pool=float(self.kv_pool or 0),
-            tensor_parallel=placement.degree,
-            dtype=self.dtype,
-            kv_dtype=self.kv_dtype,
-            rows=rows,
-            tokens=max(self.budget, rows),
-            reserve=self.reserve,
-        )
+        return beside(placement, self.kv_pool, rows, max(self.budget, rows), self.reserve)
 
     def pool(self, placement: Placement, found: Fit) -> Pool:
         """The pool that was asked for, or all that is left. Raises UserError where nothing is."""
-        size = float(self.kv_pool or found.room)
-        if not size > 0:
-            raise UserError(f"{found.verdict}; without --kv-pool the pool is what weights leave, and they leave nothing")
-        return placement.pool(size, self.page, entry=ENTRY, headroom=self.headroom)
+        return pool_of(placement, found, self.kv_pool, self.page, self.headroom)
 
     def configuration(self, cap: int, pool: Pool, piece: int = 1) -> Configuration:
         """The first policy with this cap, over the pages that sequences may fill. piece: of `Configuration`."""

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import Protocol
 
-from jaxserve.load.schedule import Closed
+from jaxserve.load.schedule import Closed, Schedule
 from jaxserve.scheduling.request import Request
 from jaxserve.served import Served
 from models.errors import UserError
@@ -54,21 +54,18 @@ class OpenLoop:
         """It comes all the same."""
 
 
-class ClosedLoop:
-    """So many clients, each of which asks again when its answer is over; at most so many requests are in the system at once.
+class Scheduled:
+    """Requests when a schedule of the load harness says that they are due.
 
     Args:
-      clients: how many.
-      requests: what they ask, in the order in which it is asked; their ids stand, their arrivals do not, and a deadline keeps its
-        distance from the arrival. The loop ends with them.
-      think: s from the end of an answer to the next request of that client.
-
-    Raises:
-      UserError: no clients; a time that is negative or no number.
+      schedule: open or closed.
+      requests: what is asked, in the order in which it is asked; their ids stand, their arrivals do not, and a deadline keeps its
+        distance from the arrival. The load ends with them.
+      until: s; what is due from then on is not asked.
     """
 
-    def __init__(self, clients: int, requests: Iterable[Request], *, think: float = 0.0):
-        self._schedule = Closed(clients, think)
+    def __init__(self, schedule: Schedule, requests: Iterable[Request], *, until: float = math.inf):
+        self._schedule, self._until = schedule, until
         self._requests: Iterator[Request] = iter(requests)
         self._next = next(self._requests, None)
         self._samples: dict[int, int] = {}  # row -> request, of answers that are not over
@@ -76,7 +73,8 @@ class ClosedLoop:
 
     @property
     def due(self) -> float:
-        return self._schedule.due if self._next else math.inf
+        due = self._schedule.due
+        return due if self._next and due < self._until else math.inf
 
     def take(self) -> Request:
         at, asked = self._schedule.take(), self._next
@@ -92,3 +90,19 @@ class ClosedLoop:
         if not self._left[id]:
             del self._left[id]
             self._schedule.ended(answer.end)
+
+
+class ClosedLoop(Scheduled):
+    """So many clients, each of which asks again when its answer is over; at most so many requests are in the system at once.
+
+    Args:
+      clients: how many.
+      requests: as of `Scheduled`.
+      think: s from the end of an answer to the next request of that client.
+
+    Raises:
+      UserError: no clients; a time that is negative or no number.
+    """
+
+    def __init__(self, clients: int, requests: Iterable[Request], *, think: float = 0.0):
+        super().__init__(Closed(clients, think), requests)

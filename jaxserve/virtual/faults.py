@@ -12,20 +12,26 @@ from models.errors import UserError
 
 @dataclasses.dataclass(frozen=True)
 class Slow:
-    """One step takes `factor` times as long.
+    """One step takes `factor` times as long, or all that begin within a time.
 
     Attributes:
       step: serial number of its plan, or
       at: s; then it is the first step that is handed to a worker and begins at this time or later.
+      until: s, with `at`: it is every step that begins from `at` on and before this.
     """
 
     factor: float
     step: int | None = None
     at: float | None = None
+    until: float | None = None
 
     def __post_init__(self) -> None:
         _positive("a slow step's factor", self.factor)
         _either("a slow step", step=self.step, at=self.at)
+        if self.until is not None and (self.at is None or not self.at < self.until < math.inf):
+            raise UserError(
+                f"slow steps from {self.at} to {self.until} s; give a time to begin with, and a later one to end with"
+            )
 
 
 @dataclasses.dataclass(frozen=True)

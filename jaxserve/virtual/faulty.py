@@ -25,14 +25,15 @@ class FaultyPace(Pace):
 
     Args:
       pace: what it would be.
-      slow: each comes true once.
+      slow: each comes true once; those that have an end, for every step that begins before it.
       stalls: in the order of time.
     """
 
     def __init__(self, pace: Pace, slow: Iterable[Slow], stalls: Sequence[Stall]):
-        self._pace, self._stalls = pace, stalls
+        self._pace, self._stalls, slow = pace, stalls, tuple(slow)
         self._steps = {each.step: each.factor for each in slow if each.step is not None}
-        self._times = deque(sorted((each.at, each.factor) for each in slow if each.at is not None))
+        self._times = deque(sorted((each.at, each.factor) for each in slow if each.at is not None and each.until is None))
+        self._spells = [(each.at, each.until, each.factor) for each in slow if each.at is not None and each.until is not None]
 
     def ready(self, now: float, step: int) -> float:
         return self._pace.ready(now, step)
@@ -45,6 +46,9 @@ class FaultyPace(Pace):
         took *= self._steps.pop(plan.step, 1.0)
         if self._times and begin >= self._times[0][0]:
             took *= self._times.popleft()[1]
+        for since, until, factor in self._spells:
+            if since <= begin < until:
+                took *= factor
         end = begin + took
         for stall in self._stalls:
             if stall.worker == plan.worker and stall.at < end and stall.at + stall.seconds > begin:
