@@ -110,3 +110,10 @@ def simulate(
         raise RuntimeError(f"{books.open} answers wait for ever: nothing runs, and the policy waits for nothing either")
     counts = (workers.plans, workers.steps, workers.ran, books.drawn, books.preemptions)
     return Simulated(scheduler.state, end, tuple(workers.busy), *counts, dict(books.ends))
+
+
+if __name__ == "__main__":
+    from costmodel import cli
+    from jaxserve.simulation.command import main
+
+    cli.run(main)

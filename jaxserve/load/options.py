@@ -61,7 +61,7 @@ def settings(context: click.Context, options: dict[str, Any]) -> ServeSettings:
     Raises:
       UserError: something was said of such a server, or no engine could be so.
     """
-    _none(context, _SERVER, "is of a server at a URL; give --url as well")
+    refuse(context, _SERVER, "is of a server at a URL; give --url as well")
     for name in _SERVER & set(options):
         del options[name]
     return ServeSettings(**{name: options.pop(name) for name in _ENGINE & set(options)})
@@ -73,7 +73,7 @@ def server(context: click.Context, options: dict[str, Any]) -> dict[str, Any]:
     Raises:
       UserError: something was said of such an engine: that server has one of its own; or there is no key.
     """
-    _none(context, _ENGINE - {"model"}, "is of an engine in this process, and --url asks one elsewhere; leave one of them out")
+    refuse(context, _ENGINE - {"model"}, "is of an engine in this process, and --url asks one elsewhere; leave one of them out")
     model = {name: options.pop(name) for name in _ENGINE & set(options)}["model"]
     named = context.get_parameter_source("model") is ParameterSource.COMMANDLINE
     found = {name: options.pop(name) for name in _SERVER & set(options)}
@@ -81,7 +81,8 @@ def server(context: click.Context, options: dict[str, Any]) -> dict[str, Any]:
     return {**found, "key": key, "model": model if named else None}
 
 
-def _none(context: click.Context, names: Collection[str], why: str) -> None:
+def refuse(context: click.Context, names: Collection[str], why: str) -> None:
+    """Raises UserError for the first of these options that was given. why: it may not be, after its name."""
     for option in context.command.params:
         if option.name in names and context.get_parameter_source(option.name) is ParameterSource.COMMANDLINE:
             raise UserError(f"{option.opts[0]} {why}")

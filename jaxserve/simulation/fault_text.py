@@ -92,9 +92,7 @@ _KINDS = {
     "slow": _Kind(
         (
             _Form(r"step (\d+) x(\S+)", lambda step, factor: Slow(_factor(factor), step=int(step))),
-            _Form(
-                rf"{_TIME}\.\.{_TIME} x(\S+)", lambda at, until, factor: Slow(_factor(factor), at=_at(at), until=_at(until))
-            ),
+            _Form(rf"{_TIME}\.\.{_TIME} x(\S+)", lambda at, until, factor: Slow(_factor(factor), at=_at(at), until=_at(until))),
             _Form(rf"{_TIME} x(\S+)", lambda at, factor: Slow(_factor(factor), at=_at(at))),
         ),
         '"slow 10s..12s x3", "slow 10s x3" (one step) or "slow step 120 x3"',

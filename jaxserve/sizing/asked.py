@@ -11,6 +11,7 @@ from costmodel.commands.choices import ModelChoice, choose_chip, choose_model
 from costmodel.sizing import Goal, Placement
 from jaxserve.load.slo import SLO
 from jaxserve.sizing.room import beside, pool_of
+from jaxserve.sizing.step_times import check_sources
 from jaxserve.sizing.traffic import Traffic, from_trace, poisson, split
 from jaxserve.sizing.trial import Configuration
 from models.errors import UserError
@@ -71,15 +72,7 @@ class Asked:
         if self.trace is not None and (self.prompt is not None or self.answer is not None):
             raise UserError("--prompt and --answer say how long drawn requests are, and a trace says so itself; leave them out")
 
-        if self.silicon is not None and self.step_times != "calibrated":
-            raise UserError(
-                "--silicon names the kernels of calibrated step times; add --step-times calibrated, or leave it out"
-            )
-
-        if self.machine is not None and (self.step_times != "calibrated" or self.silicon is not None):
-            raise UserError(
-                "--machine holds calibrated step times of an engine; give it with --step-times calibrated and without --silicon"
-            )
+        check_sources(self.step_times, self.silicon, self.machine)
 
     @property
     def slo(self) -> SLO:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Literal, NamedTuple
 
 from costmodel.calibration.shipped import choose
@@ -37,7 +38,7 @@ class StepTimes(NamedTuple):
       piece: tokens that programs fill a part of a prompt up to.
     """
 
-    witness: Literal["analytical", "calibrated"]
+    witness: Literal["analytical", "compiled", "calibrated"]
     source: str
     seconds: Seconds
     quick: Seconds | None = None
@@ -91,6 +92,16 @@ def calibrated(placement: Placement, silicon: str | None) -> StepTimes:
 def step_times(placement: Placement, witness: str, silicon: str | None) -> StepTimes:
     """Those of a placement by this witness. Raises UserError as `calibrated`."""
     return calibrated(placement, silicon) if witness == "calibrated" else analytical(placement)
+
+
+def check_sources(witness: str, silicon: str | None, machine: Path | None) -> None:
+    """Raises UserError for the source of calibrated step times where none are asked for, or for two of them."""
+    if silicon is not None and witness != "calibrated":
+        raise UserError("--silicon names the kernels of calibrated step times; add --step-times calibrated, or leave it out")
+    if machine is not None and (witness != "calibrated" or silicon is not None):
+        raise UserError(
+            "--machine holds calibrated step times of an engine; give it with --step-times calibrated and without --silicon"
+        )
 
 
 def decode_plan(batch: int, context: int) -> Plan:

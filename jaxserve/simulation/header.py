@@ -1,0 +1,54 @@
+"""What the figures of a simulation are of, in lines before its tables, and what its steps came to, in a table after them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.table import Table
+
+from jaxserve.load.result import Run
+from jaxserve.simulation.deployment import Deployment
+from jaxserve.version import version
+
+NO_SERVER = "No server ran: the scheduler that serves decides on a virtual clock (witness: simulated)"
+
+
+def header(found: Deployment) -> Iterator[str]:
+    """Line by line."""
+    asked, placement, pool = found.asked, found.placement, found.pool
+    settings, policy = asked.policy, asked.policy.policy
+    yield f"jaxserve {version()}. {NO_SERVER}."
+    yield f"{found.chosen.name} on {placement.degree} x {placement.chip.name}, weights {placement.dtype}, KV {placement.kv.name}"
+    yield found.fit.verdict
+    budget = f", {asked.budget} tokens a step" if policy in ("chunked", "disaggregated") else ""
+    each = " on each worker" if settings.workers > 1 else ""
+    yield f"policy {policy}: {asked.rows} sequences at once{budget}{each}, prefix cache {'on' if found.prefix else 'off'}"
+    if settings.workers > 1:
+        prefill = settings.prefill_workers or 1
+        yield f"{prefill} prefill and {settings.workers - prefill} decode workers, each on chips of its own as above"
+    free = f", {asked.headroom:.1%} of {pool.pages:,} kept free" if pool.usable < pool.pages else ""
+    yield f"KV pool{each} {pool.size / 2**30:.1f} GiB: {pool.usable:,} pages of {pool.page} tokens{free}"
+    host = "" if found.steps.host else "; of the device alone, nothing of the host"
+    yield f"step times: {found.steps.witness}, {found.steps.source}{host}"
+
+
+def steps_table(runs: tuple[Run, ...]) -> Table:
+    """What the steps of every run came to."""
+    table = Table(title="Steps (simulated)", title_justify="left")
+    for name in ("load", "steps", "sequences of a step, mean", "most", "KV pages, most", "preemptions", "workers busy"):
+        table.add_column(name, justify="left" if name == "load" else "right")
+    for run in runs:
+        found = run.settings["totals"]
+        rows = found["rows"] or {"mean": 0.0, "most": 0}
+        pages = f"{found['most_pages']:,} of {run.pool.units:,}" if run.pool else f"{found['most_pages']:,}"
+        busy = ", ".join(f"{share:.0%}" for share in found.get("busy", ())) or "unknown"
+        table.add_row(
+            str(run.settings["load"]),
+            f"{found['steps']:,}",
+            f"{rows['mean']:.1f}",
+            str(rows["most"]),
+            pages,
+            str(found.get("preemptions", "unknown")),
+            busy,
+        )
+    return table

@@ -1,0 +1,113 @@
+"""One load on the virtual clock, as a run that the tables and the page of the load harness show."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from jaxserve.load.asked import Asked, Load
+from jaxserve.load.record import Record
+from jaxserve.load.recorder import Recorder
+from jaxserve.load.result import Run
+from jaxserve.load.run import INTERRUPTED
+from jaxserve.reporting.programs import StepCosts
+from jaxserve.reporting.virtual_steps import VirtualSteps
+from jaxserve.scheduling.names import policy_json
+from jaxserve.scheduling.watch import Watch, Watches
+from jaxserve.simulate import Simulated, simulate
+from jaxserve.simulation.deployment import Deployment
+from jaxserve.simulation.fault_text import told
+from jaxserve.sizing.step_times import roofline
+from jaxserve.sizing.trial import Occupied
+from jaxserve.version import version
+from jaxserve.virtual.clients import Scheduled
+from jaxserve.virtual.faults import Burst, Fault
+
+TARGET = "simulation"  # in place of a server
+
+
+def run_load(
+    deployment: Deployment,
+    asked: Asked,
+    load: Load,
+    part: int,
+    faults: Sequence[Fault],
+    *,
+    ended: Callable[[int], None] = lambda count: None,
+    priced: bool = False,
+) -> Run:
+    """Simulate it. After Ctrl-C it is the run up to then.
+
+    Args:
+      part: number of this load among those that are asked.
+      ended: told how many requests have just ended.
+      priced: keep every step, and what it should move and compute, for a report's pictures; memory grows with them.
+    """
+    rng, requests, _ = asked.drawn(part)
+    policy, state = deployment.make()
+    kept: list[Record] = []
+
+    def over(record: Record) -> None:
+        kept.append(record)
+        ended(1)
+
+    recorder, occupied, why, totals = Recorder(over), Occupied(), "", None
+    watches: list[Watch] = [recorder, occupied]
+    placement, costs, seen = deployment.placement, None, None
+    if priced:
+        roof = roofline(placement)
+        costs, seen = StepCosts(roof, placement.chip, placement.dtype), VirtualSteps(predictor=roof)
+        watches += [costs, seen]
+    clients = Scheduled(load.schedule(rng), requests, until=asked.duration)
+    try:
+        totals = simulate(policy, state, clients, deployment.steps.seconds, faults=faults, watch=Watches(*watches))
+    except KeyboardInterrupt:
+        why = INTERRUPTED
+    return Run.of(
+        [*kept, *recorder.records()],
+        warmup=asked.warmup,
+        witness="simulated",
+        settings={
+            "load": load.name,
+            "arrivals": load.arrivals,
+            **asked.to_json(),
+            "part": part,
+            "target": TARGET,
+            "jaxserve": version(),
+            "model": placement.model.name,
+            "chip": f"{placement.degree} x {placement.chip.name}",
+            "weights": placement.dtype,
+            "kv": placement.kv.name,
+            "policy": deployment.asked.policy.policy,
+            "rows": deployment.asked.rows,
+            "scheduling": policy_json(policy),
+            "prefix_cache": deployment.prefix,
+            "step_times": {"witness": deployment.steps.witness, "source": deployment.steps.source},
+            "faults": [told(fault) for fault in faults],
+            "totals": totals_of(occupied, totals),
+            **({"programs": costs.to_json()} if costs else {}),
+        },
+        warm=0,
+        complete=not why,
+        why=why,
+        steady=load.steady and not any(isinstance(fault, Burst) for fault in faults),
+        slo=asked.slo,
+        steps=tuple(seen.steps) if seen else (),
+        pool=deployment.memory,
+    )
+
+
+def totals_of(occupied: Occupied, found: Simulated | None) -> dict[str, Any]:
+    """What all steps of a run came to, plain. found: None of a run that was cut short, of which less is known."""
+    batch, active = (occupied.batch, occupied.active) if occupied.steps else (None, None)
+    known = {
+        "steps": occupied.steps,
+        "rows": batch._asdict() if batch else None,
+        "places": active._asdict() if active else None,
+        "most_pages": occupied.pages,
+    }
+    if found is None:
+        return known
+    busy = [each / found.seconds if found.seconds else math.nan for each in found.busy]
+    return {**known, "busy": busy, "preemptions": found.preemptions, "ran": found.ran, "seconds": found.seconds}
