@@ -13,17 +13,28 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from costmodel import cli
 from jaxserve.load import options as loads
 from jaxserve.load import output
 from jaxserve.load.asked import Asked as LoadAsked
+from jaxserve.load.asked import Load
 from jaxserve.load.interrupt import once
+from jaxserve.load.result import Run
 from jaxserve.load.session import Found, Loads
 from jaxserve.load.slo import SLO
+from jaxserve.serve_settings import ServeSettings
 from jaxserve.simulation import options
 from jaxserve.simulation.fault_text import told
+from jaxserve.version import version
 from jaxserve.virtual.faults import Fault
+from models.errors import UserError
+
+NO_SERVER = "No server ran: the scheduler that serves decided on a virtual clock (witness: simulated)"
+OF_A_LOG = {"log", "step_times", "limits", "warmup", "as_json", "report", "help"}  # options that go with one
+
+Said = tuple[str, ...]  # lines before the figures
 
 _LOAD = {field.name for field in dataclasses.fields(LoadAsked)}
 
@@ -56,42 +67,66 @@ def main(
             from jaxserve.report_page import check_path
         check_path(report)
     slo = SLO.parse(limits) if limits else None
-    mine = {name: given.pop(name) for name in _LOAD & set(given)}
-    asked = LoadAsked(slo=slo, duration=math.inf if duration is None else duration, **mine)
-    policy = options.policy(given)
-    with cli.importing():
-        from jaxserve.simulation.deployment import Asked, deploy
-        from jaxserve.simulation.header import NO_SERVER, header, steps_table
-        from jaxserve.simulation.run import run_load
     with once():
-        with cli.Bars() as bars:
-            deployment = deploy(Asked(policy=policy, **given), asked, faults, bars.bar)
-            found = Loads(
-                asked,
-                lambda load, part: run_load(
-                    deployment,
-                    asked,
-                    load,
-                    part,
-                    faults,
-                    ended=bars.bar(f"simulating {load.name}, requests", asked.requests),
-                    priced=report is not None,
-                ),
-            ).run()
-        if not as_json:
-            print(*header(deployment), *(f"fault: {told(fault)}" for fault in faults), sep="\n")
-        output.show(found, as_json)
-        if not as_json:
-            output.console().print(steps_table(found.runs))
+        if log is not None or given["step_times"] == "log":
+            found, said = _logged(ctx, log, slo, given["warmup"], report is not None)
+        else:
+            mine = {name: given.pop(name) for name in _LOAD & set(given)}
+            asked = LoadAsked(slo=slo, duration=math.inf if duration is None else duration, **mine)
+            found, said = _simulated(asked, options.policy(given), given, faults, report is not None)
+        _print(found, said, as_json)
         if report is not None:
-            said = f"{NO_SERVER}, with {deployment.steps.witness} step times ({deployment.steps.source})."
-            _write(report, found, (said, *(f"Fault: {told(fault)}." for fault in faults)))
+            _write(report, found, said)
         output.leave(found)
 
 
-def _write(report: Path, found: Found, alerts: tuple[str, ...]) -> None:
+def _simulated(
+    asked: LoadAsked, policy: ServeSettings, given: dict[str, Any], faults: tuple[Fault, ...], priced: bool
+) -> tuple[Found, Said]:
+    with cli.importing():
+        from jaxserve.simulation.deployment import Asked, deploy
+        from jaxserve.simulation.header import header
+        from jaxserve.simulation.run import run_load
+    with cli.Bars() as bars:
+        deployment = deploy(Asked(policy=policy, **given), asked, faults, bars.bar)
+
+        def measure(load: Load, part: int) -> Run:
+            ended = bars.bar(f"simulating {load.name}, requests", asked.requests)
+            return run_load(deployment, asked, load, part, faults, ended=ended, priced=priced)
+
+        found = Loads(asked, measure).run()
+    return found, (*header(deployment), *(f"fault: {told(fault)}" for fault in faults))
+
+
+def _logged(ctx: click.Context, log: Path | None, slo: SLO | None, warmup: int, priced: bool) -> tuple[Found, Said]:
+    if log is None:
+        raise UserError("--step-times log are those of a step log; add --log FILE, which generate and load write with --log")
+    if ctx.get_parameter_source("step_times") is ParameterSource.COMMANDLINE and ctx.params["step_times"] != "log":
+        raise UserError(
+            f"--log has step times of its own, and --step-times is {ctx.params['step_times']}; leave one of them out"
+        )
+    others = {option.name or "" for option in ctx.command.params} - OF_A_LOG
+    loads.refuse(ctx, others, "is given, and a --log says itself what ran, when and how long it took; leave one of them out")
+    with cli.importing():
+        from jaxserve.simulation.logged import header, run_log
+    with cli.Bars() as bars:
+        run = run_log(log, slo, warmup, bars.bar, priced=priced)
+    return Found((run,)), tuple(header(run))
+
+
+def _print(found: Found, said: Said, as_json: bool) -> None:
+    if not as_json:
+        print(f"jaxserve {version()}. {NO_SERVER}.", *said, sep="\n")
+    output.show(found, as_json)
+    if not as_json:
+        from jaxserve.simulation.header import steps_table
+
+        output.console().print(steps_table(found.runs))
+
+
+def _write(report: Path, found: Found, said: Said) -> None:
     from jaxserve.report_page import write_report
 
     command = shlex.join(["python", "-m", "jaxserve.simulate", *sys.argv[1:]])
-    write_report(report, found.runs, title="jaxserve: a load, simulated", command=command, alerts=alerts)
+    write_report(report, found.runs, title="jaxserve: a load, simulated", command=command, alerts=(f"{NO_SERVER}.", *said))
     click.echo(f"the report is in {report}", err=True)

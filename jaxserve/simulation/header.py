@@ -8,16 +8,12 @@ from rich.table import Table
 
 from jaxserve.load.result import Run
 from jaxserve.simulation.deployment import Deployment
-from jaxserve.version import version
-
-NO_SERVER = "No server ran: the scheduler that serves decides on a virtual clock (witness: simulated)"
 
 
 def header(found: Deployment) -> Iterator[str]:
     """Line by line."""
     asked, placement, pool = found.asked, found.placement, found.pool
     settings, policy = asked.policy, asked.policy.policy
-    yield f"jaxserve {version()}. {NO_SERVER}."
     yield f"{found.chosen.name} on {placement.degree} x {placement.chip.name}, weights {placement.dtype}, KV {placement.kv.name}"
     yield found.fit.verdict
     budget = f", {asked.budget} tokens a step" if policy in ("chunked", "disaggregated") else ""

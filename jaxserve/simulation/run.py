@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -98,8 +97,8 @@ def run_load(
     )
 
 
-def totals_of(occupied: Occupied, found: Simulated | None) -> dict[str, Any]:
-    """What all steps of a run came to, plain. found: None of a run that was cut short, of which less is known."""
+def totals_of(occupied: Occupied, found: Simulated | None, since: float = 0.0) -> dict[str, Any]:
+    """What all steps of a run that began at `since` s came to, plain. found: None of one that was cut short; less is known of it."""
     batch, active = (occupied.batch, occupied.active) if occupied.steps else (None, None)
     known = {
         "steps": occupied.steps,
@@ -109,5 +108,11 @@ def totals_of(occupied: Occupied, found: Simulated | None) -> dict[str, Any]:
     }
     if found is None:
         return known
-    busy = [each / found.seconds if found.seconds else math.nan for each in found.busy]
-    return {**known, "busy": busy, "preemptions": found.preemptions, "ran": found.ran, "seconds": found.seconds}
+    took = found.seconds - since
+    return {
+        **known,
+        "busy": [each / took if took else 0.0 for each in found.busy],
+        "preemptions": found.preemptions,
+        "ran": found.ran,
+        "seconds": took,
+    }
