@@ -70,6 +70,11 @@ class Asked:
         return self.policy.most_rows
 
     @property
+    def cuts(self) -> bool:
+        """Prompts are run in pieces, within a budget."""
+        return self.policy.policy in ("chunked", "disaggregated")
+
+    @property
     def budget(self) -> int:
         """Tokens of a step at most, of policies that have a budget; each sequence must be able to go on."""
         return self.policy.budget or max(BUDGET, self.rows)
@@ -155,7 +160,7 @@ def _pool(asked: Asked, placement: Placement) -> tuple[Pool, Fit]:
     size: float | None = asked.kv_pool
     if asked.pages is not None:
         size = asked.pages * (placement.pool(1.0, asked.page).token * asked.page + ENTRY)
-    tokens = asked.budget if asked.policy.policy in ("chunked", "disaggregated") else asked.rows
+    tokens = asked.budget if asked.cuts else asked.rows
     found = beside(placement, size, asked.rows, tokens, asked.reserve)
     if not found.fits:
         raise UserError(f"{found.verdict}; give a smaller --kv-pool, more --tensor-parallel or another --chip")
@@ -175,5 +180,6 @@ def _steps(asked: Asked, placement: Placement, chosen: ModelChoice, longest: int
         machine = Machine.read(asked.machine)
         return machine_steps(placement, asked.machine, machine, page=asked.page, caps=(asked.rows,), context=longest)
     if asked.step_times == "compiled":
-        return compiled_steps(placement, chosen, asked.chip, rows=asked.rows, tokens=asked.budget, longest=longest, bar=bar)
+        piece = asked.budget if asked.cuts else longest
+        return compiled_steps(placement, chosen, asked.chip, rows=asked.rows, piece=piece, longest=longest, bar=bar)
     return step_times(placement, asked.step_times, asked.silicon)

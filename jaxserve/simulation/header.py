@@ -16,7 +16,7 @@ def header(found: Deployment) -> Iterator[str]:
     settings, policy = asked.policy, asked.policy.policy
     yield f"{found.chosen.name} on {placement.degree} x {placement.chip.name}, weights {placement.dtype}, KV {placement.kv.name}"
     yield found.fit.verdict
-    budget = f", {asked.budget} tokens a step" if policy in ("chunked", "disaggregated") else ""
+    budget = f", {asked.budget} tokens a step" if asked.cuts else ""
     each = " on each worker" if settings.workers > 1 else ""
     yield f"policy {policy}: {asked.rows} sequences at once{budget}{each}, prefix cache {'on' if found.prefix else 'off'}"
     if settings.workers > 1:
