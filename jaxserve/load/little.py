@@ -123,7 +123,7 @@ def _reason(inside: Sequence[Record], span: float, residence: float, steady: boo
     if len(inside) < 2 or not span:
         return "too few arrivals: a rate needs at least two in the window"
     if not steady:
-        return "ramp: the rate of arrivals changes, so that there is no equilibrium"
+        return "a ramp or a burst: the rate of arrivals changes, so that there is no equilibrium"
     unfinished = sum(record.reason == UNFINISHED for record in inside)
     if unfinished:
         return f"unfinished work: {unfinished} requests had not ended, and nobody knows their stay"

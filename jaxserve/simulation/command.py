@@ -119,9 +119,11 @@ def _print(found: Found, said: Said, as_json: bool) -> None:
         print(f"jaxserve {version()}. {NO_SERVER}.", *said, sep="\n")
     output.show(found, as_json)
     if not as_json:
-        from jaxserve.simulation.header import steps_table
+        from jaxserve.simulation.header import idle_faults, steps_table
 
         output.console().print(steps_table(found.runs))
+        for line in idle_faults(found.runs):
+            print(line)
 
 
 def _write(report: Path, found: Found, said: Said) -> None:

@@ -23,7 +23,7 @@ from jaxserve.simulation.compiled_steps import compiled_steps
 from jaxserve.sizing.machine_steps import machine_steps
 from jaxserve.sizing.room import beside, pool_of
 from jaxserve.sizing.step_times import StepTimes, check_sources, decode_plan, step_times
-from jaxserve.virtual.faults import Burst, Fault
+from jaxserve.virtual.faults import Burst, Fault, Faults, Leave
 from models.errors import UserError
 
 BUDGET = 512  # tokens of a step where nothing is said
@@ -126,6 +126,8 @@ def deploy(asked: Asked, load: LoadAsked, faults: tuple[Fault, ...], bar: Bar) -
     chosen = choose_model(asked.model)
     chosen.architecture.check_degree(asked.tensor_parallel)
     placement = Placement(chosen.architecture, choose_chip(asked.chip).chip, asked.tensor_parallel, asked.dtype, asked.kv_dtype)
+    Faults.of(faults, asked.policy.workers)  # what is wrong with them is said before anything is worked out
+    _check_leaves(load, faults)
     longest = _longest(load, faults, chosen)
     pool, found = _pool(asked, placement)
     _check_pool(asked, pool, longest)
@@ -140,13 +142,21 @@ def deploy(asked: Asked, load: LoadAsked, faults: tuple[Fault, ...], bar: Bar) -
     return made
 
 
+def _check_leaves(load: LoadAsked, faults: tuple[Fault, ...]) -> None:
+    """Raises UserError for a client that leaves and never comes."""
+    asked = len(list(load.drawn(0)[1])) + sum(fault.requests for fault in faults if isinstance(fault, Burst))
+    for fault in faults:
+        if isinstance(fault, Leave) and fault.id >= asked:
+            raise UserError(f"--fault leave: the client of request {fault.id} leaves, and there are {asked}, counted from 0")
+
+
 def _longest(load: LoadAsked, faults: tuple[Fault, ...], chosen: ModelChoice) -> int:
     """Tokens of the longest sequence. Raises UserError where the model takes fewer; of a trace it is named by its line."""
     most = chosen.architecture.max_positions
     if isinstance(load.source, Traced):
         load.source.check(most, chosen.name)
     lengths = [(len(request.prompt), request.limit, "--prompt or --output") for request in load.drawn(0)[1]]
-    lengths += [(each.prompt, each.output, "those of --fault burst") for each in faults if isinstance(each, Burst)]
+    lengths += [(each.prompt, each.output, "the lengths of --fault burst") for each in faults if isinstance(each, Burst)]
     prompt, output, which = max(lengths, key=lambda each: each[0] + each[1])
     if (life := prompt + output - 1) > most:
         raise UserError(

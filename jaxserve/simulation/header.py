@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.table import Table
 
 from jaxserve.load.result import Run
+from jaxserve.serve_settings import LINK
 from jaxserve.simulation.deployment import Deployment
 
 
@@ -21,14 +22,16 @@ def header(found: Deployment) -> Iterator[str]:
     yield f"policy {policy}: {asked.rows} sequences at once{budget}{each}, prefix cache {'on' if found.prefix else 'off'}"
     if settings.workers > 1:
         prefill = settings.prefill_workers or 1
-        yield f"{prefill} prefill and {settings.workers - prefill} decode workers, each on chips of its own as above"
+        apart = f"{prefill} to prefill, {settings.workers - prefill} to decode"
+        link = f"KV goes over a link of {settings.link or LINK:g} GB/s"
+        yield f"{settings.workers} workers ({apart}), each on chips of its own as above; {link}"
     free = f", {asked.headroom:.1%} of {pool.pages:,} kept free" if pool.usable < pool.pages else ""
     yield f"KV pool{each} {pool.size / 2**30:.1f} GiB: {pool.usable:,} pages of {pool.page} tokens{free}"
     host = "" if found.steps.host else "; of the device alone, nothing of the host"
     yield f"step times: {found.steps.witness}, {found.steps.source}{host}"
 
 
-def steps_table(runs: tuple[Run, ...]) -> Table:
+def steps_table(runs: Sequence[Run]) -> Table:
     """What the steps of every run came to."""
     table = Table(title="Steps (simulated)", title_justify="left")
     for name in ("load", "steps", "sequences of a step, mean", "most", "KV pages, most", "preemptions", "workers busy"):
@@ -48,3 +51,11 @@ def steps_table(runs: tuple[Run, ...]) -> Table:
             busy,
         )
     return table
+
+
+def idle_faults(runs: Sequence[Run]) -> Iterator[str]:
+    """Faults of which nothing came, a line for each."""
+    for run in runs:
+        for each in run.settings["faults"]:
+            if why := each["nothing_came_of_it"]:
+                yield f"nothing came of a fault in {run.settings['load']}: {each['fault']}, but {why}"

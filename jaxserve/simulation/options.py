@@ -27,9 +27,15 @@ def own(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def shared(command: click.Command) -> click.Command:
-    """A policy's options, as `python -m jaxserve.generate` has them, and a deployment's, as `python -m jaxserve.size` has them."""
-    for names, other in ((_DEPLOYMENT, size.main), (_POLICY, generate.main)):
-        command.params += [option for option in other.params if option.name in names]
+    """A deployment's options, as `python -m jaxserve.size` has them, and a policy's, as `python -m jaxserve.generate` has them, first."""
+    there = {option.name for option in command.params}
+    found = [
+        option
+        for names, other in ((_DEPLOYMENT, size.main), (_POLICY, generate.main))
+        for option in other.params
+        if option.name in names and option.name not in there
+    ]
+    command.params = [*found, *command.params]
     return command
 
 
@@ -39,6 +45,10 @@ def policy(options: dict[str, Any]) -> ServeSettings:
 
 
 _OWN = (
+    click.option(
+        "--rows", type=click.IntRange(1), help="Sequences at once, on each worker. Default: 64; chunked: at most the budget."
+    ),
+    click.option("--queue-size", type=click.IntRange(1), help="Requests that may wait; more are refused. Default: any number."),
     click.option("--chip", default="h100", show_default=True, help="A name (python -m costmodel chips)."),
     click.option(
         "--tensor-parallel", type=click.IntRange(1), default=1, show_default=True, help="Chips that share every layer."

@@ -16,6 +16,7 @@ from jaxserve.scheduling.names import policy_json
 from jaxserve.scheduling.watch import Watch, Watches
 from jaxserve.simulate import Simulated, simulate
 from jaxserve.simulation.deployment import Deployment
+from jaxserve.simulation.effect import nothing_came_of
 from jaxserve.simulation.fault_text import told
 from jaxserve.sizing.step_times import roofline
 from jaxserve.sizing.trial import Occupied
@@ -63,8 +64,9 @@ def run_load(
         totals = simulate(policy, state, clients, deployment.steps.seconds, faults=faults, watch=Watches(*watches))
     except KeyboardInterrupt:
         why = INTERRUPTED
+    records = [*kept, *recorder.records()]
     return Run.of(
-        [*kept, *recorder.records()],
+        records,
         warmup=asked.warmup,
         witness="simulated",
         settings={
@@ -83,7 +85,7 @@ def run_load(
             "scheduling": policy_json(policy),
             "prefix_cache": deployment.prefix,
             "step_times": {"witness": deployment.steps.witness, "source": deployment.steps.source},
-            "faults": [told(fault) for fault in faults],
+            "faults": _faults(faults, records, totals),
             "totals": totals_of(occupied, totals),
             **({"programs": costs.to_json()} if costs else {}),
         },
@@ -95,6 +97,13 @@ def run_load(
         steps=tuple(seen.steps) if seen else (),
         pool=deployment.memory,
     )
+
+
+def _faults(faults: Sequence[Fault], records: Sequence[Record], found: Simulated | None) -> list[dict[str, str]]:
+    """What was put in, and of what nothing came, as far as that is known."""
+    by_id = {record.id: record for record in records}
+    why = [nothing_came_of(fault, by_id, found.state.steps, found.seconds) if found else "" for fault in faults]
+    return [{"fault": told(fault), "nothing_came_of_it": each} for fault, each in zip(faults, why, strict=True)]
 
 
 def totals_of(occupied: Occupied, found: Simulated | None, since: float = 0.0) -> dict[str, Any]:

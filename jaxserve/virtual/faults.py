@@ -103,7 +103,9 @@ class Faults(NamedTuple):
         stalls = [fault for fault in found if isinstance(fault, Stall)]
         for stall in stalls:
             if stall.worker >= workers:
-                raise UserError(f"a stall is of worker {stall.worker}, but there are {workers}, counted from 0")
+                raise UserError(
+                    f"a stall is of worker {stall.worker}, and the last one is worker {workers - 1}: they are counted from 0"
+                )
         return cls(
             tuple(fault for fault in found if isinstance(fault, Slow)),
             tuple(sorted(stalls, key=lambda stall: stall.at)),
