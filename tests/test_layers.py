@@ -28,6 +28,7 @@ PLAIN = (  # plain Python, no accelerator library
     "jaxserve/simulated_load.py",
     "jaxserve/calibrate.py",
     "jaxserve/sizing",
+    "jaxserve/simulation",
     "jaxserve/size.py",
     *(
         f"jaxserve/{name}.py"

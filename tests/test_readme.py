@@ -48,7 +48,7 @@ def test_command(command: str, tmp_path: Path):
     (tmp_path / "prompts.txt").write_text("Say hello.\nName a colour.\n", encoding="utf-8")
     done = run(*command.split(), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    word = {"-m jaxserve.size": "undecided until measured", "-m jaxserve.load": "TTFT"}.get(
+    word = {"-m jaxserve.size": "undecided until measured", "-m jaxserve.load": "TTFT", "-m jaxserve.simulate": "TTFT"}.get(
         " ".join(command.split()[:2]), "decode"
     )
     assert word in done.stdout and "error" not in done.stderr

@@ -23,7 +23,7 @@ from jaxserve.simulated_load import simulated
 from jaxserve.simulation import deployment
 from jaxserve.simulation.command import main
 from jaxserve.sizing.step_times import StepTimes
-from jaxserve.virtual.faults import Leave, Slow, Stall
+from jaxserve.virtual.faults import Fault, Leave, Slow, Stall
 from tests.jaxserve import commands
 from tests.jaxserve.steplogs import altered, numbers, small_log
 
@@ -109,7 +109,7 @@ def test_workers_apart(here: Here, seconds: None):
 def test_the_same_as_from_python(here: Here):
     """Records are equal to the last bit; faults included."""
     options = ("--trace", "trace.csv", "--policy", "chunked", "--rows", "8", "--budget", "256", "--pages", "400")
-    faults = [Stall(0, 0.5, 0.25), Slow(3.0, at=1.0, until=1.1), Leave(7, tokens=3)]
+    faults: list[Fault] = [Stall(0, 0.5, 0.25), Slow(3.0, at=1.0, until=1.1), Leave(7, tokens=3)]
     texts = ("stall 0.5s for 250ms", "slow 1s..1.1s x3", "leave 7 after 3 tokens")
     run = run_of(here(*options, *(word for text in texts for word in ("--fault", text)), "--json"))
     trace = requests(read_trace(Path("trace.csv")))
