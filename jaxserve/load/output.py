@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import click
 from rich.console import Console
+from rich.table import Table
 
 from jaxserve.load.run import INTERRUPTED
 from jaxserve.load.session import Found
@@ -15,17 +17,14 @@ CTRL_C, CUT_SHORT = 130, 3  # exit codes of runs that are not complete: 128 + SI
 WIDTH = 160  # of the tables where there is no terminal
 
 
-def console() -> Console:
-    """Standard output."""
-    return Console(width=None if Console().is_terminal else WIDTH, highlight=False)
-
-
-def show(found: Found, as_json: bool) -> None:
-    """All runs on standard output; as JSON a run alone, or {runs, saturation} where there are several."""
+def show(found: Found, as_json: bool, more: Sequence[Table | str] = ()) -> None:
+    """All runs on standard output; as JSON a run alone, or {runs, saturation} where there are several. more: for people."""
     if not as_json:
         from jaxserve.load import tables
 
-        tables.show(console(), found.runs, found.saturation)
+        tables.show(
+            Console(width=None if Console().is_terminal else WIDTH, highlight=False), found.runs, found.saturation, more
+        )
     else:
         print(json.dumps(to_json(found), allow_nan=False))
 

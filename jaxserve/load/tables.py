@@ -24,13 +24,14 @@ NAMES = {
 _FLAG = "*"  # of a percentile that the sample is too small for
 
 
-def show(console: Console, runs: Sequence[Run], saturation: Saturation | None = None) -> None:
-    """Everything, on a console."""
+def show(console: Console, runs: Sequence[Run], saturation: Saturation | None = None, more: Sequence[Table | str] = ()) -> None:
+    """Everything, on a console. more: of whoever asks, to stand before the footnotes."""
     shown: list[Table | str] = [part for run in runs for part in ("", *tables(run))]
     if len(runs) > 1:
         shown.append(comparison(runs))
     if saturation is not None:
         shown += [probes(saturation), saturation.verdict]
+    shown += more
     for part in shown:
         console.print(part, markup=False)  # what a server says is no markup
     console.print(*footnotes(runs), sep="\n", style="dim", markup=False)

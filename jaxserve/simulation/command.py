@@ -94,8 +94,8 @@ def _simulated(
             ended = bars.bar(f"simulating {load.name}, requests", asked.requests)
             return run_load(deployment, asked, load, part, faults, ended=ended, priced=priced)
 
-        found = Loads(asked, measure).run()
-    return found, (*header(deployment), *(f"fault: {told(fault)}" for fault in faults))
+        said = (*header(deployment), *(f"fault: {told(fault)}" for fault in faults))
+        return Loads(asked, measure).run(), said
 
 
 def _logged(ctx: click.Context, log: Path | None, slo: SLO | None, warmup: int, priced: bool) -> tuple[Found, Said]:
@@ -115,15 +115,11 @@ def _logged(ctx: click.Context, log: Path | None, slo: SLO | None, warmup: int, 
 
 
 def _print(found: Found, said: Said, as_json: bool) -> None:
+    from jaxserve.simulation.header import idle_faults, steps_table
+
     if not as_json:
         print(f"jaxserve {version()}. {NO_SERVER}.", *said, sep="\n")
-    output.show(found, as_json)
-    if not as_json:
-        from jaxserve.simulation.header import idle_faults, steps_table
-
-        output.console().print(steps_table(found.runs))
-        for line in idle_faults(found.runs):
-            print(line)
+    output.show(found, as_json, (steps_table(found.runs), *idle_faults(found.runs)))
 
 
 def _write(report: Path, found: Found, said: Said) -> None:

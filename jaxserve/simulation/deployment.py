@@ -87,6 +87,7 @@ class Deployment:
     Attributes:
       fit: what weights, workspace and pool take of a chip.
       pool: of each worker, with block metadata and headroom.
+      longest: tokens of the longest sequence.
       prefix: there is a prefix cache.
       steps: what they take.
     """
@@ -96,6 +97,7 @@ class Deployment:
     placement: Placement
     fit: Fit
     pool: Pool
+    longest: int
     prefix: bool
     steps: StepTimes
 
@@ -132,7 +134,8 @@ def deploy(asked: Asked, load: LoadAsked, faults: tuple[Fault, ...], bar: Bar) -
     pool, found = _pool(asked, placement)
     _check_pool(asked, pool, longest)
     prefix = load.source.shares if asked.prefix_cache is None else asked.prefix_cache
-    made = Deployment(asked, chosen, placement, found, pool, prefix, _steps(asked, placement, chosen, longest, bar))
+    steps = _steps(asked, placement, chosen, longest, bar)
+    made = Deployment(asked, chosen, placement, found, pool, longest, prefix, steps)
     made.make()  # what is wrong with the policy is said now
     for each in load.loads:
         check_clients(each, load, made.memory, prefix=prefix and load.source.shares)

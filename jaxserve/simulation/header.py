@@ -9,6 +9,7 @@ from rich.table import Table
 from jaxserve.load.result import Run
 from jaxserve.serve_settings import LINK
 from jaxserve.simulation.deployment import Deployment
+from jaxserve.sizing.step_times import LEVEL, decode_plan
 
 
 def header(found: Deployment) -> Iterator[str]:
@@ -29,6 +30,17 @@ def header(found: Deployment) -> Iterator[str]:
     yield f"KV pool{each} {pool.size / 2**30:.1f} GiB: {pool.usable:,} pages of {pool.page} tokens{free}"
     host = "" if found.steps.host else "; of the device alone, nothing of the host"
     yield f"step times: {found.steps.witness}, {found.steps.source}{host}"
+    yield full_step(found)
+
+
+def full_step(found: Deployment) -> str:
+    """What a step of all sequences takes, as long as any gets, so that step times can be checked by eye."""
+    steps, rows = found.steps, found.asked.rows
+    plan = decode_plan(rows, found.longest)
+    said = f"such as {steps.seconds(plan) * 1e3:.2f} ms for one token of each of {rows} sequences that hold {found.longest:,} tokens"
+    if steps.quick is None or steps.slow is None:
+        return said
+    return f"{said}; {LEVEL:.0%} of such steps take {steps.quick(plan) * 1e3:.2f} to {steps.slow(plan) * 1e3:.2f} ms"
 
 
 def steps_table(runs: Sequence[Run]) -> Table:

@@ -67,7 +67,7 @@ class Crowd:
     def __init__(self, clients: Clients, bursts: Sequence[Burst]):
         self._clients = clients
         self._burst = deque(burst for burst in bursts for _ in range(burst.requests))
-        self._next = 0
+        self._next = self._made_up = 0
         self._was: dict[int, int] = {}  # row -> its own id, of the usual clients' answers that are not over
 
     @property
@@ -79,7 +79,8 @@ class Crowd:
         if self._burst and self._burst[0].at < self._clients.due:
             burst = self._burst.popleft()
             self._next += 1
-            return Request(id, range(burst.prompt), burst.output, burst.at)
+            self._made_up -= burst.prompt  # tokens that no other prompt has, for memory may look for known beginnings
+            return Request(id, range(self._made_up, self._made_up + burst.prompt), burst.output, burst.at)
         request = self._clients.take()
         self._next += request.samples
         self._was |= {id + i: request.id + i for i in range(request.samples)}

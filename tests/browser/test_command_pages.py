@@ -1,4 +1,4 @@
-"""The pages that `--report` of sizing and decoding writes, in a real browser. Oracle: the browser, as in `test_report_page.py`."""
+"""Pages that `--report` of other commands than load writes, in a real browser. Oracle: the browser, as in `test_report_page.py`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("plotly", reason="plotly draws the report; pip install 'jaxserve[report]'")
 
 from jaxserve.decode_page import write_page
+from jaxserve.simulation.command import main as simulate
 from jaxserve.size import main
 from tests.browser.driven import PHONE, check_charts, complaints, open_page, overflows, requested, resize
 from tests.jaxserve.sizing.studies import FACTS, SHORT
@@ -19,7 +20,8 @@ COMMON = ("cdf-ttft", "cdf-itl", "cdf-tpot", "cdf-e2e", "first-token-0", "concur
           "roofline-0")  # fmt: skip
 SEARCHED = ("--search", *FACTS[2:], "--answer", "16", "--requests", "30", "--chip", "h100", "--chip", "l40s", "--tensor-parallel", "1",
             "--batch", "8,16,32,64")  # fmt: skip
-PAGES = {"size": COMMON, "calibrated": COMMON, "search": ("frontier-points", *COMMON), "decode": COMMON}
+SIMULATED = ("--rate", "20/s", "--policy", "chunked", "--fault", "stall 1s for 1s", "--fault", "burst 2s 20 of 300+30")
+PAGES = {"size": COMMON, "calibrated": COMMON, "search": ("frontier-points", *COMMON), "decode": COMMON, "simulated": COMMON}
 
 pytestmark = pytest.mark.slow
 
@@ -31,6 +33,8 @@ def written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     options = {"size": SHORT, "calibrated": (*SHORT, "--step-times", "calibrated"), "search": SEARCHED}
     if which == "decode":
         write_page(path, outcome(batch(), batch()), "python -m jaxserve.decode --batch 2,2")
+    elif which == "simulated":
+        simulate.main([*SIMULATED, "--report", str(path)], prog_name="simulate", standalone_mode=False)
     else:
         main.main([*options[which], "--report", str(path)], prog_name="size", standalone_mode=False)
     return which, path

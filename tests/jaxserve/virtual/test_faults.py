@@ -9,8 +9,10 @@ import pytest
 from jaxserve.scheduling.continuous import Continuous
 from jaxserve.scheduling.limits import Limits
 from jaxserve.scheduling.paged import Paged
+from jaxserve.scheduling.plan import Plan
 from jaxserve.scheduling.request import Request
 from jaxserve.scheduling.state import State
+from jaxserve.scheduling.watch import Watch
 from jaxserve.served import Served
 from jaxserve.simulate import Simulated, simulate
 from jaxserve.virtual.clients import ClosedLoop
@@ -48,6 +50,13 @@ def test_a_slow_step_by_its_time():
     assert times(Slow(3.0, at=1.5), Slow(2.0, at=1.5)) == (1.0, 7.0)
 
 
+def test_slow_steps_for_a_while():
+    """Those that begin at 1 and at 2.5 s take 1.5 s; what follows begins at 4 s, when it is over."""
+    assert times(Slow(1.5, at=0.5, until=2.6)) == (1.0, 5.0)
+    assert times(Slow(1.5, at=0.5, until=2.5)) == (1.0, 4.5)  # the second one begins at 2.5 s
+    assert times(Slow(2.0, at=1.0, until=1.1), Slow(3.0, at=1.0)) == (1.0, 9.0)
+
+
 def test_a_stall():
     """In the middle of a step; between two it is the next one's; one that is over, or comes later, is nobody's."""
     assert times(Stall(0, 1.5, 10.0)) == (1.0, 14.0)
@@ -76,6 +85,20 @@ def test_a_burst():
     assert found.ends == {"length": 5}
 
 
+def test_a_burst_with_a_prefix_cache():
+    """Its prompts are of tokens that nobody else has, so none is found."""
+    found: list[int] = []
+
+    class Looks(Watch):
+        def planned(self, before: State, plan: Plan, after: State, now: float) -> None:
+            found.extend(start for id, start in zip(plan.ids, plan.starts, strict=True) if id in plan.admitted)
+
+    requests = [Request(0, range(9), 4), Request(1, range(9), 1, arrival=8.0)]
+    state = State.of(Paged.of(99, 4, prefix=True))
+    simulate(Continuous(Limits(4)), state, requests, lambda plan: 1.0, faults=[Burst(4.0, 2, 9, 1)], watch=Looks())
+    assert found == [0, 0, 0, 8]
+
+
 def test_a_burst_among_clients_that_wait():
     """One client with 2 requests of 2 s, and a burst at 1 s which it does not wait for."""
     requests = [Request(7, range(3), 2), Request(9, range(3), 2)]
@@ -100,10 +123,12 @@ def test_clients_that_leave():
         (lambda: Slow(2.0, step=1, at=1.0), "give either step or at"),
         (lambda: Slow(0.0, step=1), "factor is 0.0; it must be above 0"),
         (lambda: Slow(2.0, at=math.nan), "due at nan s"),
+        (lambda: Slow(2.0, step=1, until=2.0), "slow steps from None to 2.0 s; give a time to begin with"),
+        (lambda: Slow(2.0, at=2.0, until=2.0), "slow steps from 2.0 to 2.0 s"),
         (lambda: Stall(0, -1.0, 1.0), "due at -1.0 s; give a time from 0 on"),
         (lambda: Stall(0, 1.0, math.inf), "seconds is inf"),
         (lambda: Stall(-1, 1.0, 1.0), "worker -1"),
-        (lambda: run(Stall(1, 1.0, 1.0)), "of worker 1, but there are 1"),
+        (lambda: run(Stall(1, 1.0, 1.0)), "of worker 1, and the last one is worker 0"),
         (lambda: Burst(1.0, 0, 1, 1), "requests is 0"),
         (lambda: Burst(1.0, 1, 1, 0), "output is 0"),
         (lambda: Leave(0), "give either at or tokens"),

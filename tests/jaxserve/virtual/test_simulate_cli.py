@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import click
 import pytest
@@ -18,6 +17,7 @@ from jaxserve.predict import Analytical
 from jaxserve.scheduling.chunked import Chunked
 from jaxserve.scheduling.limits import Limits
 from jaxserve.scheduling.paged import Paged
+from jaxserve.scheduling.plan import Plan
 from jaxserve.scheduling.state import State
 from jaxserve.simulated_load import simulated
 from jaxserve.simulation import deployment
@@ -145,6 +145,7 @@ def test_tables(here: Here, seconds: None):
         "llama-3-8b on 1 x h100-sxm, weights bfloat16, KV bfloat16",
         "policy static: 64 sequences at once, prefix cache off",
         "step times: analytical, by hand; of the device alone, nothing of the host",
+        "such as 1000.00 ms for one token of each of 64 sequences that hold 8 tokens",
         "fault: step 3 takes 2 times as long",
         "constant 0.1/s, simulation, llama-3-8b, static (simulated)",
         "Latencies (simulated)",
@@ -166,13 +167,11 @@ def test_several_loads_and_saturation(here: Here, seconds: None):
 
 def test_cut_short(here: Here, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     """Ctrl-C while the seventh step is priced: one answer is over, and one of two tokens is under way."""
-    left = iter([1.0] * 6)
 
-    def strike(plan: Any) -> float:
-        try:
-            return next(left)
-        except StopIteration:
-            raise KeyboardInterrupt from None
+    def strike(plan: Plan) -> float:
+        if plan.step == 6:
+            raise KeyboardInterrupt
+        return 1.0
 
     monkeypatch.setattr(deployment, "step_times", lambda *_: StepTimes("analytical", "by hand", strike))
     with pytest.raises(click.exceptions.Exit) as left_with:
