@@ -13,17 +13,17 @@ from jaxserve.calibration.machine import Machine
 from jaxserve.load.asked import Asked as LoadAsked
 from jaxserve.load.measure import check_clients
 from jaxserve.load.result import Pool as Known
-from jaxserve.load.source import Traced
 from jaxserve.scheduling.paged import Paged
 from jaxserve.scheduling.policy import Policy
 from jaxserve.scheduling.state import State
 from jaxserve.serve_settings import ServeSettings
 from jaxserve.setup import Bar
 from jaxserve.simulation.compiled_steps import compiled_steps
+from jaxserve.simulation.lengths import Lengths
 from jaxserve.sizing.machine_steps import machine_steps
 from jaxserve.sizing.room import beside, pool_of
 from jaxserve.sizing.step_times import StepTimes, check_sources, decode_plan, step_times
-from jaxserve.virtual.faults import Burst, Fault, Faults, Leave
+from jaxserve.virtual.faults import Fault, Faults
 from models.errors import UserError
 
 BUDGET = 512  # tokens of a step where nothing is said
@@ -129,43 +129,18 @@ def deploy(asked: Asked, load: LoadAsked, faults: tuple[Fault, ...], bar: Bar) -
     chosen.architecture.check_degree(asked.tensor_parallel)
     placement = Placement(chosen.architecture, choose_chip(asked.chip).chip, asked.tensor_parallel, asked.dtype, asked.kv_dtype)
     Faults.of(faults, asked.policy.workers)  # what is wrong with them is said before anything is worked out
-    _check_leaves(load, faults)
-    longest = _longest(load, faults, chosen)
+    longest, shortest = Lengths.of(load, faults, chosen)
     pool, found = _pool(asked, placement)
     _check_pool(asked, pool, longest)
     prefix = load.source.shares if asked.prefix_cache is None else asked.prefix_cache
     steps = _steps(asked, placement, chosen, longest, bar)
     made = Deployment(asked, chosen, placement, found, pool, longest, prefix, steps)
     made.make()  # what is wrong with the policy is said now
-    for each in load.loads:
+    for each in load.loads if load.clients else ():
         check_clients(each, load, made.memory, prefix=prefix and load.source.shares)
     if load.slo is not None and asked.policy.multi_step == 1:
-        shortest = min(len(request.prompt) for request in load.drawn(0)[1])
         load.slo.check_step(made.steps.seconds(decode_plan(1, shortest + 1)), made.steps.witness)
     return made
-
-
-def _check_leaves(load: LoadAsked, faults: tuple[Fault, ...]) -> None:
-    """Raises UserError for a client that leaves and never comes."""
-    asked = len(list(load.drawn(0)[1])) + sum(fault.requests for fault in faults if isinstance(fault, Burst))
-    for fault in faults:
-        if isinstance(fault, Leave) and fault.id >= asked:
-            raise UserError(f"--fault leave: the client of request {fault.id} leaves, and there are {asked}, counted from 0")
-
-
-def _longest(load: LoadAsked, faults: tuple[Fault, ...], chosen: ModelChoice) -> int:
-    """Tokens of the longest sequence. Raises UserError where the model takes fewer; of a trace it is named by its line."""
-    most = chosen.architecture.max_positions
-    if isinstance(load.source, Traced):
-        load.source.check(most, chosen.name)
-    lengths = [(len(request.prompt), request.limit, "--prompt or --output") for request in load.drawn(0)[1]]
-    lengths += [(each.prompt, each.output, "the lengths of --fault burst") for each in faults if isinstance(each, Burst)]
-    prompt, output, which = max(lengths, key=lambda each: each[0] + each[1])
-    if (life := prompt + output - 1) > most:
-        raise UserError(
-            f"a prompt of {prompt} tokens with {output} to follow needs a context of {life}, but {chosen.name} takes {most}; lower {which}"
-        )
-    return life
 
 
 def _pool(asked: Asked, placement: Placement) -> tuple[Pool, Fit]:
