@@ -1,4 +1,4 @@
-"""What fits: weights, workspace and a KV pool on chips of so much memory, and sequences in a pool (facts.md sections 3 and 4).
+"""What fits: weights, workspace and a KV pool on chips of so much memory, and sequences in a pool.
 
 Bytes are those of the architecture and its formats. A runtime's own memory and fragmentation are known to nobody in advance: give them
 as `reserve`, and as `headroom` the pages that should stay free. Without those what does not fit here fits nowhere, and what fits here

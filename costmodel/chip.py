@@ -26,7 +26,7 @@ _SPELLINGS = {"bf16": "bfloat16", "fp16": "float16", "f16": "float16", "fp32": "
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Chip:
-    """One chip, or the measured host, or a stack of chips (see `stack`). GB = 1e9 bytes, as data sheets and facts.md count.
+    """One chip, or the measured host, or a stack of chips (see `stack`). GB = 1e9 bytes, as data sheets count.
 
     A JAX pytree whose leaves are the figures, so that a bandwidth can be traced, differentiated by, or an array of many.
 

@@ -1,4 +1,4 @@
-"""How long requests wait for a batch to form, before anybody serves them (facts.md section 5).
+"""How long requests wait for a batch to form, before anybody serves them.
 
 A batch leaves with its `target`th request, or when a timer says so that starts with its first (the max queue delay of Triton's dynamic
 batcher). Under Poisson arrivals the first of them waits for target - 1 exponential gaps, so an Erlang time without an upper bound; the

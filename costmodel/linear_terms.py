@@ -1,7 +1,7 @@
 """The terms of the layers that meet each token by itself: embedding, norms, matmuls, experts, head, and what chips send each other.
 
-A matmul reads its weights once a step, whatever the rows, and its activations in and out: 2 T d d' FLOP on s (d d' + T d + T d') B
-(facts.md section 2). Softmax, norms and the like cost a few FLOP an element, which XLA counts too.
+A matmul reads its weights once a step, whatever the rows, and its activations in and out: 2 T d d' FLOP on s (d d' + T d + T d') B.
+Softmax, norms and the like cost a few FLOP an element, which XLA counts too.
 """
 
 from __future__ import annotations
@@ -82,7 +82,17 @@ def _matmuls(held: Deployment, component: str, weights: list[Weight], tokens: Qu
         source = "expected distinct experts of T tokens that each pick k of E evenly"
     yield Term(component, component, "weights", flops, read, 0.0, compute, formula, f"{source} ({held.architecture.source})")
     formula = "a (T d + T d') B a matmul"
-    yield Term(f"{component} activations", component, "activations", 0.0, moved, 0.0, compute, formula, "facts.md section 2")
+    yield Term(
+        f"{component} activations",
+        component,
+        "activations",
+        0.0,
+        moved,
+        0.0,
+        compute,
+        formula,
+        "input read, output written, once a matmul",
+    )
 
 
 def _activation_functions(held: Deployment, tokens: Quantity) -> Iterator[Term]:
@@ -109,7 +119,7 @@ def _head(held: Deployment, samples: Quantity) -> Iterator[Term]:
     tied = "the embedding, tied" if held.architecture.tied_head else "a matrix of its own"
     yield Term("head", "head", "weights", 2.0 * rows * columns * samples, read, 0.0, compute, "V h s B; 2 V h N FLOP", tied)
     moved = storage.activation_bytes * columns * samples
-    yield Term("head activations", "head", "activations", 0.0, moved, 0.0, compute, "N h a B read", "facts.md section 2")
+    yield Term("head activations", "head", "activations", 0.0, moved, 0.0, compute, "N h a B read", "input read once")
     logits = LOGIT_BYTES * rows * samples
     yield Term("logits", "head", "activations", 0.0, logits, 0.0, compute, "4 N V B written", "f32 logits")
     yield Term(

@@ -1,7 +1,7 @@
 """The nominal roofline of a step: the idealised traffic that every other count is compared with.
 
 Each weight is read from memory once a step, each live sequence's KV cache once a step, a parameter costs one multiply and one
-add a token, and nothing else is charged (facts.md sections 2 and 3; the model of Pope et al. 2022, section 3, without its
+add a token, and nothing else is charged (the model of Pope et al. 2022, section 3, without its
 attention and communication terms). Left out, and so never to be blamed on it: attention matmuls, activations, KV writes,
 launches, kernel efficiency, the host.
 

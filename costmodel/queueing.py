@@ -1,4 +1,4 @@
-"""Queueing results with the conditions under which they hold (facts.md section 5). Seconds, and requests a second.
+"""Queueing results with the conditions under which they hold. Seconds, and requests a second.
 
 How batches form stands in `costmodel.forming`, what static batches lock in `costmodel.static_batch`. A result that does not exist, as at
 a load of 1 and more, is refused and not printed as a large number.

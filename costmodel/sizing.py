@@ -1,4 +1,4 @@
-"""Which batch may hold an SLO, as far as capacity and the model can say: the first witness of a sizing study (facts.md section 4).
+"""Which batch may hold an SLO, as far as capacity and the model can say: the first witness of a sizing study.
 
 A verdict is one of four words. Capacity can rule a batch out for good; the model can rule it out as far as one believes data sheets; what
 neither rules out is undecided until it has been measured, for a model step is an estimate and no bound. No simulation stands here, see
@@ -28,7 +28,7 @@ MODEL: Word = "infeasible by model"
 UNDECIDED: Word = "undecided until measured"
 MEASURED: Word = "measured"
 
-# Round parameter counts of the nominal model (facts.md sections 2 and 3); other models have their own count.
+# Round parameter counts of the nominal model; other models have their own count.
 ROUND: Mapping[str, float] = {"llama-3-8b": 8.0e9, "llama-3-70b": 70.0e9}
 
 
@@ -125,7 +125,7 @@ class Placement:
         return min(float(self.step(detail, batch, context).seconds()) for detail in ("nominal", "full"))
 
     def prefill(self, prompt: float) -> float:
-        """s that one prompt alone takes by the quicker model: a batch of as many rows as it has tokens (facts.md section 3)."""
+        """s that one prompt alone takes by the quicker model: a batch of as many rows as it has tokens."""
         return min(float(self.step(detail, 1, prompt, "prefill").seconds()) for detail in ("nominal", "full"))
 
     def busy(self, demand: Demand) -> float:

@@ -1,4 +1,4 @@
-"""What a static batch locks and what it reads: slots and bytes, two figures that must not be taken for one another (facts.md section 6).
+"""What a static batch locks and what it reads: slots and bytes, two figures that must not be taken for one another.
 
 A batch that runs until its longest answer ends keeps the places of those that ended before. That wastes no bandwidth: weights are read
 once a step whatever the rows, and a row that has ended reads no KV. It wastes places, and the memory that the rows' KV goes on taking.

@@ -1,7 +1,7 @@
 """What XLA says of a decode step beside the analytical model, as a table of ratios, for an H100 and a TPU v6e that nobody needs to own.
 
 The step is Llama-3-8B's at context 1024 with gather attention, page 16, 16 bits: unrolled on the GPU, scanned on the TPU. Each figure
-stands beside the one that another implementation of the same step gave with jax 0.10.2 (../shared/xla-facts.md), with the deviation.
+stands beside the one that another implementation of the same step gave with jax 0.10.2, with the deviation.
 Both are over the analytical weights and KV alone: activations are left out of the divisor, as they were there.
 """
 

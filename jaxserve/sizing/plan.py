@@ -1,4 +1,4 @@
-"""What is left to measure, as commands that run as they stand (facts.md section 4)."""
+"""What is left to measure, as commands that run as they stand."""
 
 from __future__ import annotations
 
