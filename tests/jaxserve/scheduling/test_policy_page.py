@@ -16,7 +16,7 @@ from tests.jaxserve.scheduling.laws import Laws, obeys
 from tests.jaxserve.scheduling.workloads import Workload, many, workloads
 
 PAGE = (Path(__file__).parents[3] / "docs" / "policy.md").read_text(encoding="utf-8")
-POLICY, DRIVER = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+POLICY, DRIVER, MEASURE = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
 def names() -> dict[str, Any]:
@@ -38,6 +38,20 @@ def test_the_shortest_of_two_places_go_first():
     ends = re.findall(r"(\d) ended by length at (\S+) s", out.getvalue())
     assert ends == [("1", "0.03"), ("2", "0.03"), ("0", "0.06")]
     assert out.getvalue().startswith("step 0 on worker 0: 2 rows in 2 slots, 120 tokens\n  admitted: 1, 2\n")
+
+
+@pytest.mark.slow
+def test_it_is_measured_beside_the_policy_it_was_made_from():
+    """The page says what its program prints; who is served first can't change what is drawn in all, but who waits."""
+    found = names()
+    with contextlib.redirect_stdout(io.StringIO()):
+        exec(compile(DRIVER, "docs/policy.md", "exec", dont_inherit=True), found)
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        exec(compile(MEASURE, "docs/policy.md", "exec", dont_inherit=True), found)
+    printed = re.findall(r"(\w+): time to first token, (P50 \S+ s, P95 \S+ s)", out.getvalue())
+    assert [name for name, _ in printed] == ["Chunked", "ShortestFirst"]
+    for name, figures in printed:
+        assert f"{figures} for `{name}`" in PAGE
 
 
 def test_the_verbs_that_it_names_exist():
