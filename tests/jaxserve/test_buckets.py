@@ -47,7 +47,7 @@ def here(capsys: pytest.CaptureFixture[str], trace: Path) -> Any:
 
 def test_the_ladder_is_what_the_engine_reads(here: Any, tmp_path: Path):
     out = tmp_path / "ladder.json"
-    found = json.loads(here("--programs", "9", "--rows", "16", "--out", str(out), "--json"))
+    found = json.loads(here("--programs", "9", "--rows", "16", "--page-size", "16", "--out", str(out), "--json"))
     ladder = Ladder.from_json(json.loads(out.read_text()))
     assert ladder.to_json() == found["ladder"]
     assert ladder.batches[-1] == 16 and ladder.chunk == (8, 256) and ladder.page == 16 and ladder.widths == (512,)
@@ -115,13 +115,13 @@ def test_gather_pays_for_width(here: Any):
 
 
 def test_a_trace_with_prefixes(here: Any, tmp_path: Path):
-    """A block of 512 tokens that both have, and one of their own: with --prefix the second request runs 512 tokens less."""
+    """A block of 512 tokens that both have, and one of their own: with --prefix-cache the second request runs 512 tokens less."""
     path = tmp_path / "moon.jsonl"
     line = {"input_length": 1024, "output_length": 2}
     path.write_text("".join(json.dumps({"timestamp": 9e3 * i, **line, "hash_ids": [0, 1 + i]}) + "\n" for i in range(2)))
     ran = [
         json.loads(here("--trace", str(path), "--programs", "3", "--json", *more))["simulated"]["ran"]
-        for more in ((), ("--prefix",))
+        for more in ((), ("--prefix-cache",))
     ]
     assert ran == [2 * 1025, 2 * 1025 - 512]
 
