@@ -145,13 +145,13 @@ def table(reports: Sequence[ProgramReport], title: str) -> Table:
             f"{r.step_ms:.1f}",
             f"{r.step_ms_p95:.1f}",
             f"{r.tokens_per_second:,.0f}",
-            f"{r.weight_bytes / 1e6:,.0f}",
-            f"{r.kv_bytes / 1e6:,.1f}",
-            f"{r.flops / 1e9:,.2f}",
+            _fixed(r.weight_bytes / 1e6, 0),
+            _fixed(r.kv_bytes / 1e6, 1),
+            _fixed(r.flops / 1e9, 2),
             _count(r.xla_flops, 1e9, 2, r.xla_loops),
             _count(r.xla_bytes, 1e6, 0, r.xla_loops),
-            "-" if r.trip_flops is None else f"{r.trip_flops / 1e9:,.2f}{_times(r.loop_counts)}",
-            "-" if r.traffic_bytes is None else f"{r.traffic_bytes / 1e6:,.0f}",
+            "-" if r.trip_flops is None else f"{_fixed(r.trip_flops / 1e9, 2)}{_times(r.loop_counts)}",
+            "-" if r.traffic_bytes is None else _fixed(r.traffic_bytes / 1e6, 0),
             f"{r.bytes_per_second / 1e9:.1f} ({r.bandwidth_fraction:.0%})",
             f"{r.flops_per_second / 1e9:.0f} ({r.peak_fraction:.0%})",
         )
@@ -169,7 +169,12 @@ _CAPTION = (
 def _count(value: float | None, unit: float, digits: int, loops: int) -> str:
     if value is None:
         return "unknown"
-    return f"{value / unit:,.{digits}f}" + ("+" if loops else "")
+    return _fixed(value / unit, digits) + ("+" if loops else "")
+
+
+def _fixed(value: float, digits: int) -> str:
+    """So many decimals; two significant digits of what would be less than one there, for a tiny model costs something too."""
+    return f"{value:.2g}" if 0 < value < 10**-digits else f"{value:,.{digits}f}"
 
 
 def _times(counts: Mapping[str, float]) -> str:

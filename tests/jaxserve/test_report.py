@@ -132,7 +132,7 @@ def test_the_ledger_of_what_ran():
         assert (r.trip_flops, r.traffic_bytes) == (book.traffic.flops, book.traffic.bytes)
         assert (r.trip_flops or 0) >= (r.xla_flops or 0) and r.traffic_bytes and r.xla_bytes
     shown = text(table(reports, "batch 4"))
-    assert all(f"{r.trip_flops / 1e9:,.2f} x1" in shown for r in reports if r.trip_flops)
+    assert all(f"{r.trip_flops / 1e9:.2g} x1" in shown for r in reports if r.trip_flops)  # each is less than 0.01
 
 
 def test_nothing_ran_nothing_reported():
@@ -158,6 +158,13 @@ def test_tables():
     line = next(line for line in listed.splitlines() if "decode 4" in line)
     assert [part.strip(" │") for part in line.split("│")[1:-1]] == ["decode 4", "10", "1.2", "100.0", "2.0", "0.0"]
     assert next(line for line in listed.splitlines() if "decode 2" in line).count("unknown") == 3
+
+
+def test_what_is_small_is_not_printed_as_nothing():
+    """40 kFLOP and 30 kB are 0.00004 GFLOP and 0.03 MB; the columns have two decimals and none."""
+    small = program(totals=XlaTotals(flops=4e4, bytes_accessed=3e4))
+    shown = text(table(report([record(small, (1,), 0.002)], served().model, 4, LIMITS), "batch 1"))
+    assert "4e-05" in shown and "0.03" in shown
 
 
 def test_json():
