@@ -17,6 +17,7 @@ from costmodel.terms import StepCost
 
 ANALYTICAL, COMPILED, MEASURED = "¹ analytical", "² compiled", "³ measured"
 SMALL = 1e-3  # of the reported bytes, below which at every batch size a residual shares its line with others like it
+TINY = 1e8  # B that XLA reports, below which a thousandth of them is nothing in GB
 NOTES = {
     ANALYTICAL: "what a perfect program would move and compute (costmodel.analytical)",
     COMPILED: "the optimised program's text: as XLA counts it, with loop trip counts, and as memory traffic",
@@ -138,8 +139,9 @@ def witnesses(found: Sequence[Reconciliation]) -> list[Table | str]:
 
 
 def waterfall(found: Sequence[Reconciliation]) -> Table:
-    """From the analytical bytes to those that XLA reports, every step by name, a column a batch, in GB."""
-    rows: list[list[str]] = [["analytical ¹", *(giga(float(row.analytical.bytes)) for row in found)]]
+    """From the analytical bytes to those that XLA reports, every step by name, a column a batch, in GB (kB of a tiny model)."""
+    unit, scale = ("kB", 1e6) if max(row.compiled.reported.bytes for row in found) < TINY else ("GB", 1.0)
+    rows: list[list[str]] = [["analytical ¹", *(giga(scale * float(row.analytical.bytes)) for row in found)]]
     rules = []
     stages = (
         ("analytical and traffic", "traffic"),
@@ -151,14 +153,14 @@ def waterfall(found: Sequence[Reconciliation]) -> Table:
         steps = [{r.name: r.amount for r in row.residuals if r.between == between} for row in found]
         shares = {name: max(map(_share, steps, found, [name] * len(found))) for each in steps for name in each}
         for name in sorted((name for name in shares if shares[name] >= SMALL), key=lambda name: -shares[name]):
-            rows.append([f"  {name}", *(_signed(each.get(name, 0.0)) for each in steps)])
+            rows.append([f"  {name}", *(_signed(scale * each.get(name, 0.0)) for each in steps)])
         rest = [name for name in shares if shares[name] < SMALL]
         if rest:
-            sums = (sum(each.get(name, 0.0) for name in rest) for each in steps)
+            sums = (scale * sum(each.get(name, 0.0) for name in rest) for each in steps)
             rows.append([f"  {len(rest)} smaller ones (--json names them)", *map(_signed, sums)])
         rules.append(len(rows))
-        rows.append([titles[total], *(giga(getattr(row.compiled, total).bytes) for row in found)])
-    columns = ("GB", *(f"batch {int(row.analytical.tokens)}" for row in found))
+        rows.append([titles[total], *(giga(scale * getattr(row.compiled, total).bytes) for row in found)])
+    columns = (unit, *(f"batch {int(row.analytical.tokens)}" for row in found))
     return table("waterfall of bytes", columns, rows, rules=rules)
 
 
