@@ -3,6 +3,7 @@ roofline of `costmodel.step_cost`, and what a step log itself says."""
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -11,10 +12,14 @@ import click
 import pytest
 
 from costmodel.analytical import step_cost
+from costmodel.catalog import as_architecture
+from costmodel.chips import find_chip
+from costmodel.sizing import Placement
 from jaxserve.load.result import Run
 from jaxserve.load.trace import read_trace, requests
 from jaxserve.predict import Analytical
 from jaxserve.scheduling.chunked import Chunked
+from jaxserve.scheduling.continuous import Continuous
 from jaxserve.scheduling.limits import Limits
 from jaxserve.scheduling.paged import Paged
 from jaxserve.scheduling.plan import Plan
@@ -22,7 +27,7 @@ from jaxserve.scheduling.state import State
 from jaxserve.simulated_load import simulated
 from jaxserve.simulation import deployment
 from jaxserve.simulation.command import main
-from jaxserve.sizing.step_times import StepTimes
+from jaxserve.sizing.step_times import StepTimes, decode_plan, step_times
 from jaxserve.virtual.faults import Fault, Leave, Slow, Stall
 from tests.jaxserve import commands
 from tests.jaxserve.steplogs import altered, numbers, small_log
@@ -124,6 +129,34 @@ def test_step_times_are_the_roofline(here: Here):
     took = [step_cost("llama-3-8b", kind="prefill", batch=1, context=100, chip="h100").seconds()]
     took += [step_cost("llama-3-8b", batch=1, context=context, chip="h100").seconds() for context in (101, 102)]
     assert record.tokens == pytest.approx([sum(took[:i]) for i in (1, 2, 3)])
+
+
+def test_calibrated_step_times(here: Here):
+    """Those that a study of `jaxserve.size` takes: the same records from Python, and the interval of a step is said."""
+    options = ("--trace", "trace.csv", "--requests", "6", "--rows", "4", "--pages", "400", "--step-times", "calibrated")
+    placement = Placement(as_architecture("llama-3-8b"), find_chip("h100"))
+    steps = step_times(placement, "calibrated", None)
+    trace, state = requests(itertools.islice(read_trace(Path("trace.csv")), 6)), State.of(Paged.of(400, 16))
+    run = run_of(here(*options, "--json"))
+    assert list(run.records) == simulated(Continuous(Limits(rows=4)), state, trace, steps.seconds)
+    full = decode_plan(4, 294)  # the longest has 90 + 37 * 5 tokens and 20 to follow, of which the last is never run
+    assert steps.quick is not None and steps.slow is not None
+    took, quick, slow = (f"{seconds(full) * 1e3:.2f}" for seconds in (steps.seconds, steps.quick, steps.slow))
+    said = f"such as {took} ms for one token of each of 4 sequences that hold 294 tokens; 90% of such steps take {quick} to {slow} ms"
+    assert said in here(*options)
+
+
+@pytest.mark.slow
+def test_compiled_step_times(tmp_path: Path):
+    """A program moves at least what the analytical model says, so a full step takes no less, and within five times as long."""
+    tiny = ("--model", "tiny", "--chip", "host", "--dtype", "float32", "--prompt", "20-60", "--output", "8", "--rate", "50/s",
+            "--requests", "20", "--pages", "200", "--rows", "8")  # fmt: skip
+    took = {}
+    for witness in ("analytical", "compiled"):
+        done = commands.run("jaxserve.simulate", *tiny, "--step-times", witness, cache=tmp_path)
+        assert done.returncode == 0 and f"step times: {witness}, " in done.stdout, done.stderr
+        took[witness] = float(done.stdout.split("such as ")[1].split()[0])
+    assert "8 programs compiled for" in done.stdout and 0.9 < took["compiled"] / took["analytical"] < 5
 
 
 def test_a_log_again(here: Here, tmp_path: Path):
