@@ -31,7 +31,6 @@ from jaxserve.version import version
 from jaxserve.virtual.faults import Fault
 from models.errors import UserError
 
-NO_SERVER = "No server ran: the scheduler that serves decided on a virtual clock (witness: simulated)"
 OF_A_LOG = {"log", "step_times", "limits", "warmup", "as_json", "report", "help"}  # options that go with one
 
 Said = tuple[str, ...]  # lines before the figures
@@ -76,7 +75,7 @@ def main(
             found, said = _simulated(asked, options.policy(given), given, faults, report is not None)
         _print(found, said, as_json)
         if report is not None:
-            _write(report, found, said)
+            _write(report, found)
         output.leave(found)
 
 
@@ -115,16 +114,17 @@ def _logged(ctx: click.Context, log: Path | None, slo: SLO | None, warmup: int, 
 
 
 def _print(found: Found, said: Said, as_json: bool) -> None:
-    from jaxserve.simulation.header import idle_faults, steps_table
+    from jaxserve.simulation.header import NO_SERVER, idle_faults, steps_table
 
     if not as_json:
         print(f"jaxserve {version()}. {NO_SERVER}.", *said, sep="\n")
     output.show(found, as_json, (steps_table(found.runs), *idle_faults(found.runs)))
 
 
-def _write(report: Path, found: Found, said: Said) -> None:
+def _write(report: Path, found: Found) -> None:
     from jaxserve.report_page import write_report
+    from jaxserve.simulation.header import alerts, title
 
     command = shlex.join(["python", "-m", "jaxserve.simulate", *sys.argv[1:]])
-    write_report(report, found.runs, title="jaxserve: a load, simulated", command=command, alerts=(f"{NO_SERVER}.", *said))
+    write_report(report, found.runs, title=title(found.runs), command=command, alerts=alerts(found.runs))
     click.echo(f"the report is in {report}", err=True)

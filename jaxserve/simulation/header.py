@@ -11,9 +11,11 @@ from jaxserve.serve_settings import LINK
 from jaxserve.simulation.deployment import Deployment
 from jaxserve.sizing.step_times import LEVEL, decode_plan
 
+NO_SERVER = "No server ran: the scheduler that serves decided on a virtual clock (witness: simulated)"
+
 
 def header(found: Deployment) -> Iterator[str]:
-    """Line by line."""
+    """Line by line, after `NO_SERVER`."""
     asked, placement, pool = found.asked, found.placement, found.pool
     settings, policy = asked.policy, asked.policy.policy
     yield f"{found.chosen.name} on {placement.degree} x {placement.chip.name}, weights {placement.dtype}, KV {placement.kv.name}"
@@ -68,6 +70,27 @@ def steps_table(runs: Sequence[Run]) -> Table:
 def idle_faults(runs: Sequence[Run]) -> Iterator[str]:
     """Faults of which nothing came, a line for each."""
     for run in runs:
-        for each in run.settings["faults"]:
-            if why := each["nothing_came_of_it"]:
-                yield f"nothing came of a fault in {run.settings['load']}: {each['fault']}, but {why}"
+        for each in run.settings["nothing_came_of"]:
+            yield f"nothing came of a fault in {run.settings['load']}: {each}"
+
+
+def alerts(runs: Sequence[Run]) -> tuple[str, ...]:
+    """What a reader of a page has to know before any figure: that no server ran, and what went wrong on purpose."""
+    first = runs[0].settings
+    steps = first["step_times"]
+    faults = (f"Fault: {each}." for each in first["faults"])
+    return (
+        f"{NO_SERVER}, with {steps['witness']} step times ({steps['source']}).",
+        *faults,
+        *(f"{line[0].upper()}{line[1:]}." for line in idle_faults(runs)),
+    )
+
+
+def title(runs: Sequence[Run]) -> str:
+    """Of a page."""
+    first = runs[0].settings
+    return (
+        f"jaxserve: {first['model']} on {first['chip']}, simulated"
+        if "model" in first
+        else f"jaxserve: {first['load']}, simulated"
+    )

@@ -67,6 +67,7 @@ def run_log(path: Path, slo: SLO | None, warmup: int, bar: Bar, *, priced: bool 
             "step_times": {"witness": "measured", "source": f"those of {path.name}"},
             "plans": len(log.digests),
             "faults": [],
+            "nothing_came_of": [],
             "totals": totals_of(occupied, totals, since=start),
         },
         warm=0,

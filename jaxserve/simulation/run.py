@@ -85,7 +85,8 @@ def run_load(
             "scheduling": policy_json(policy),
             "prefix_cache": deployment.prefix,
             "step_times": {"witness": deployment.steps.witness, "source": deployment.steps.source},
-            "faults": _faults(faults, records, totals),
+            "faults": [told(fault) for fault in faults],
+            "nothing_came_of": _idle(faults, records, totals),
             "totals": totals_of(occupied, totals),
             **({"programs": costs.to_json()} if costs else {}),
         },
@@ -99,11 +100,13 @@ def run_load(
     )
 
 
-def _faults(faults: Sequence[Fault], records: Sequence[Record], found: Simulated | None) -> list[dict[str, str]]:
-    """What was put in, and of what nothing came, as far as that is known."""
+def _idle(faults: Sequence[Fault], records: Sequence[Record], found: Simulated | None) -> list[str]:
+    """Faults of which nothing came, and why, as far as that is known."""
+    if found is None:
+        return []
     by_id = {record.id: record for record in records}
-    why = [nothing_came_of(fault, by_id, found.state.steps, found.seconds) if found else "" for fault in faults]
-    return [{"fault": told(fault), "nothing_came_of_it": each} for fault, each in zip(faults, why, strict=True)]
+    why = ((fault, nothing_came_of(fault, by_id, found.state.steps, found.seconds)) for fault in faults)
+    return [f"{told(fault)}, but {each}" for fault, each in why if each]
 
 
 def totals_of(occupied: Occupied, found: Simulated | None, since: float = 0.0) -> dict[str, Any]:
