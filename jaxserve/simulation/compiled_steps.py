@@ -7,7 +7,7 @@ import itertools
 from costmodel.commands.choices import ModelChoice, choose_chip
 from costmodel.program import StepProgram
 from costmodel.sizing import Placement
-from jaxserve.setup import Bar
+from jaxserve.load.session import Bar
 from jaxserve.sizing.step_times import StepTimes
 from jaxserve.virtual.compiled import Compiled, Size, compile_sizes
 from models.errors import UserError

@@ -13,11 +13,11 @@ from jaxserve.calibration.machine import Machine
 from jaxserve.load.asked import Asked as LoadAsked
 from jaxserve.load.measure import check_clients
 from jaxserve.load.result import Pool as Known
+from jaxserve.load.session import Bar
 from jaxserve.scheduling.paged import Paged
 from jaxserve.scheduling.policy import Policy
 from jaxserve.scheduling.state import State
 from jaxserve.serve_settings import ServeSettings
-from jaxserve.setup import Bar
 from jaxserve.simulation.compiled_steps import compiled_steps
 from jaxserve.simulation.lengths import Lengths
 from jaxserve.sizing.machine_steps import machine_steps

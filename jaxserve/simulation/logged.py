@@ -9,11 +9,11 @@ from typing import Any
 from jaxserve.load.record import Record
 from jaxserve.load.recorder import Recorder
 from jaxserve.load.result import Pool, Run
+from jaxserve.load.session import Bar
 from jaxserve.load.slo import SLO
 from jaxserve.reporting.virtual_steps import VirtualSteps
 from jaxserve.scheduling.names import memory_json, policy_json
 from jaxserve.scheduling.watch import Watches
-from jaxserve.setup import Bar
 from jaxserve.simulate import simulate
 from jaxserve.simulation.run import TARGET, totals_of
 from jaxserve.sizing.trial import Occupied
