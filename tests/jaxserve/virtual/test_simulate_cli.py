@@ -159,13 +159,17 @@ def test_compiled_step_times(tmp_path: Path):
     assert "8 programs compiled for" in done.stdout and 0.9 < took["compiled"] / took["analytical"] < 5
 
 
-def test_a_log_again(here: Here, tmp_path: Path):
-    """Tokens come when the log says that their steps were over; nothing else may be asked of it."""
+@pytest.mark.parametrize("later", [0, 64])
+def test_a_log_again(here: Here, tmp_path: Path, later: int):
+    """Tokens come when the log says that their steps were over, counted from the first arrival, whatever its clock said then."""
     log = small_log(tmp_path / "steps.jsonl")
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     folded = sorted(line["now"] for line in lines if line["event"] == "folded" for _ in range(line["drawn"]))
+    moved = [line | {key: line[key] + later for key in ("now", "arrival") if key in line} for line in lines]
+    log.write_text("".join(json.dumps(line) + "\n" for line in moved))
     run = run_of(here("--log", "steps.jsonl", "--json"))
-    assert sorted(at for record in run.records for at in record.tokens) == folded and len(folded) == 7
+    assert sorted(at for record in run.records for at in record.tokens) == pytest.approx(folded) and len(folded) == 7
+    assert min(record.intended for record in run.records) == 0 and run.duration == pytest.approx(folded[-1])
     assert run.pool is not None and run.pool[:2] == (3, 3) and run.settings["step_times"]["witness"] == "measured"
     text = here("--log", "steps.jsonl", "--slo", "ttft-p95=1h", "--warmup", "1")
     assert "each with the hash that the log has" in text and "met" in text
