@@ -90,7 +90,7 @@ def _simulated(
         deployment = deploy(Asked(policy=policy, **given), asked, faults, bars.bar)
 
         def measure(load: Load, part: int) -> Run:
-            ended = bars.bar(f"simulating {load.name}, requests", asked.requests)
+            ended = bars.bar(f"simulating {load.name}, requests", deployment.requests)
             return run_load(deployment, asked, load, part, faults, ended=ended, priced=priced)
 
         said = (*header(deployment), *(f"fault: {told(fault)}" for fault in faults))

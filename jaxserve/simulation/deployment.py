@@ -87,6 +87,7 @@ class Deployment:
     Attributes:
       fit: what weights, workspace and pool take of a chip.
       pool: of each worker, with block metadata and headroom.
+      requests: that will come, those of bursts included.
       longest: tokens of the longest sequence.
       prefix: there is a prefix cache.
       steps: what they take.
@@ -97,6 +98,7 @@ class Deployment:
     placement: Placement
     fit: Fit
     pool: Pool
+    requests: int
     longest: int
     prefix: bool
     steps: StepTimes
@@ -129,12 +131,12 @@ def deploy(asked: Asked, load: LoadAsked, faults: tuple[Fault, ...], bar: Bar) -
     chosen.architecture.check_degree(asked.tensor_parallel)
     placement = Placement(chosen.architecture, choose_chip(asked.chip).chip, asked.tensor_parallel, asked.dtype, asked.kv_dtype)
     Faults.of(faults, asked.policy.workers)  # what is wrong with them is said before anything is worked out
-    longest, shortest = Lengths.of(load, faults, chosen)
+    count, longest, shortest = Lengths.of(load, faults, chosen)
     pool, found = _pool(asked, placement)
     _check_pool(asked, pool, longest)
     prefix = load.source.shares if asked.prefix_cache is None else asked.prefix_cache
     steps = _steps(asked, placement, chosen, longest, bar)
-    made = Deployment(asked, chosen, placement, found, pool, longest, prefix, steps)
+    made = Deployment(asked, chosen, placement, found, pool, count, longest, prefix, steps)
     made.make()  # what is wrong with the policy is said now
     for each in load.loads if load.clients else ():
         check_clients(each, load, made.memory, prefix=prefix and load.source.shares)

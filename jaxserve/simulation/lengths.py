@@ -16,9 +16,11 @@ class Lengths(NamedTuple):
     """Of all requests, those of bursts included.
 
     Attributes:
+      requests: how many.
       longest: tokens of the longest sequence that enter the cache; shortest: tokens of the shortest prompt.
     """
 
+    requests: int
     longest: int
     shortest: int
 
@@ -34,7 +36,8 @@ class Lengths(NamedTuple):
             load.source.check(most, chosen.name)
         bursts = [fault for fault in faults if isinstance(fault, Burst)]
         asked = [(len(request.prompt), request.limit) for request in load.drawn(0)[1]]
-        _check_leaves(faults, len(asked) + sum(burst.requests for burst in bursts))
+        count = len(asked) + sum(burst.requests for burst in bursts)
+        _check_leaves(faults, count)
         for lengths, which in (
             (asked, "--prompt or --output"),
             ([(burst.prompt, burst.output) for burst in bursts], "the lengths of --fault burst"),
@@ -46,7 +49,7 @@ class Lengths(NamedTuple):
                     f"lower {which}"
                 )
         every = [*asked, *((burst.prompt, burst.output) for burst in bursts)]
-        return cls(max(map(sum, every)) - 1, min(prompt for prompt, _ in every))
+        return cls(count, max(map(sum, every)) - 1, min(prompt for prompt, _ in every))
 
 
 def _check_leaves(faults: Sequence[Fault], asked: int) -> None:

@@ -8,10 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from costmodel.commands.choices import choose_model
+from jaxserve.load.asked import Asked
 from jaxserve.simulation import run
 from jaxserve.simulation.command import main
 from jaxserve.simulation.compiled_steps import grid
 from jaxserve.simulation.fault_text import read_fault, told
+from jaxserve.simulation.lengths import Lengths
 from jaxserve.virtual.faults import Burst, Fault, Leave, Slow, Stall
 from models.errors import UserError
 
@@ -126,6 +129,14 @@ def test_bad_input(options: tuple[str, ...], message: str, tmp_path: Path, monke
         main.invoke(context)
     assert re.search(message, str(caught.value)), caught.value
     assert "\n" not in str(caught.value)
+
+
+def test_lengths_of_a_load():
+    """Of 3 requests and a burst of 2: the longest runs all its tokens but the last."""
+    load = Asked(rates=(1.0,), prompt="10", output="5", requests=3)
+    faults: list[Fault] = [Burst(1.0, 2, 4, 20), Leave(4, at=1.0)]
+    assert Lengths.of(load, faults, choose_model("tiny")) == (5, 23, 4)
+    assert Lengths.of(load, [], choose_model("tiny")) == (3, 14, 10)
 
 
 @pytest.mark.parametrize(
