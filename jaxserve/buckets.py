@@ -39,9 +39,7 @@ class Chunk(click.ParamType):
 @click.option("--programs", type=click.IntRange(1), default=12, show_default=True, help="Compile so many at most.")
 @click.option("--policy", type=click.Choice(POLICIES), default="continuous", show_default=True, help="Who runs.")
 @click.option("--rows", type=click.IntRange(1, 256), default=64, show_default=True, help="Sequences at once.")
-@click.option(
-    "--page-size", "--page", "page", type=click.IntRange(1), default=16, show_default=True, help="Tokens of a KV page."
-)
+@click.option("--page-size", "page", type=click.IntRange(1), default=16, show_default=True, help="Tokens of a KV page.")
 @click.option("--pages", type=click.IntRange(1), help="Of the pool. Default: 90 % of the memory that weights leave.")
 @click.option(
     "--chunk",
@@ -54,7 +52,6 @@ class Chunk(click.ParamType):
 @click.option("--attention", type=click.Choice(("blockwise", "gather")), default="blockwise", show_default=True)
 @click.option(
     "--prefix-cache",
-    "--prefix",
     "prefix",
     is_flag=True,
     help="Keep the KV of prompts and share equal beginnings (Mooncake's hash_ids).",
