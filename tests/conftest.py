@@ -1,7 +1,10 @@
 """Tests run on the CPU where there is no accelerator, whatever compilers for other chips are installed beside JAX.
 
-And hypothesis sets no deadlines: no test depends on how fast the machine is.
+Hypothesis sets no deadlines: no test depends on how fast the machine is. And Ctrl-C is heard, for some tests send it: where a shell starts
+them in the background (`make test &`) it tells its children to ignore it.
 """
+
+import signal
 
 from hypothesis import settings
 from pytest import TerminalReporter
@@ -9,6 +12,8 @@ from pytest import TerminalReporter
 from costmodel.accelerators import spare_jax_the_search
 
 spare_jax_the_search()
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
 

@@ -19,7 +19,7 @@ AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\n" + "".join(
     f"2023-11-16 18:15:{40 + i}.0,{prompt},{output}\n"
     for i, (prompt, output) in enumerate([(100, 10), (900, 100), (300, 7), (1, 0)])
 )
-MOONCAKE = '{"timestamp": 0, "input_length": 1100, "output_length": 500, "hash_ids": [0, 1, 2]}\n\n' * 2
+MOONCAKE = '{"timestamp": 0, "input_length": 1100, "output_length": 500, "hash_ids": [0, 1, 2]}\n' * 2 + "\n"
 
 
 def traced(tmp_path: Path, text: str, count: int = 99, **scales: float) -> Traced:
@@ -92,10 +92,12 @@ def _entries() -> list[Entry]:
     return [Entry(0.0, 100, 10), Entry(1.0, 1100, 500, (0, 1, 2)), Entry(2.0, 3, 900)]
 
 
-def test_lines_are_counted_with_empty_ones(tmp_path: Path):
+def test_lines_are_those_of_the_file(tmp_path: Path):
+    """From 1, a header counted, in either form; empty ones at the end are none."""
     with pytest.raises(UserError, match="trace line 1: 1100"):
         traced(tmp_path, MOONCAKE).check(64, "tiny")
-    assert [line for line, _ in traced(tmp_path, MOONCAKE).lines] == [1, 3]
+    assert [line for line, _ in traced(tmp_path, MOONCAKE).lines] == [1, 2]
+    assert [line for line, _ in traced(tmp_path, AZURE).lines] == [2, 3, 4, 5]
 
 
 def test_a_scale_that_makes_no_sense(tmp_path: Path):
