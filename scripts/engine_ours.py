@@ -26,7 +26,7 @@ from scripts.workload import Workload
 PAGE = 16
 PIECE = 16  # tokens of a prefill program's row: a prompt fills up its last one only, so short prompts pad little
 PIECES = (1, 2, 4, 8, 16)  # rows of the prefill programs: close together where prompts join a decode, for that is padded too
-# (file, function) of each thing that the host does for a step; the last two also wait for the device
+# (file, function) of each thing that the host does for a step; the last two hold time of the device as well
 HOST_PARTS = {
     "plan": ("scheduler.py", "plan"),
     "pack": ("packing.py", "pack"),

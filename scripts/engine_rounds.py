@@ -64,13 +64,13 @@ def compare(
     workload = Workload.of(trace, open_checkpoint(model).tokenizer(), context=context, **draw)
     single = steady(workload, rows, context)
     with tempfile.TemporaryDirectory() as folder:
-        ours, exposed = make_ours(model, chosen, workload, single, rows, dtype, bars)
+        ours, exposed, hidden = make_ours(model, chosen, workload, single, rows, dtype, bars)
         systems: list[System] = [*ours, *make_peers(peers, workload, rows, transformers_rows, Path(folder))]
         runs: dict[str, list[Served]] = {system.name: [] for system in systems}
         steps: dict[str, list[Served]] = {EXPOSED: [], HIDDEN: []}
-        advance = bars.bar("runs", (repeat + 1) * (len(systems) + 2) - 1)
+        advance = bars.bar("runs", (repeat + 1) * (len(systems) + 2))
         warm = dataclasses.replace(workload, items=tuple(item._replace(arrival=0.0) for item in workload.items[:WARM]))
-        for system in (*systems, exposed):
+        for system in (*systems, exposed, hidden):
             system.serve(warm)
             advance(1)
         for number in range(1, repeat + 1):
@@ -79,7 +79,7 @@ def compare(
                 runs[system.name].append(served)
                 advance(1)
                 tell(f"round {number}, {system.name}: {served.seconds:.1f} s, {served.useful:.1f} tokens/s of answers")
-            for how, engine in ((EXPOSED, exposed), (HIDDEN, ours[-1])):
+            for how, engine in ((EXPOSED, exposed), (HIDDEN, hidden)):
                 steps[how].append(clocked(engine, single))
                 advance(1)
     parts = exposed.host_parts(single)
@@ -107,20 +107,22 @@ def steady(workload: Workload, rows: int, context: int) -> Workload:
 
 def make_ours(
     model: str, policies: Mapping[str, Policy], workload: Workload, single: Workload, rows: int, dtype: str, bars: cli.Bars
-) -> tuple[list[Ours], Ours]:
-    """An engine a policy, and one that plans nothing ahead, which shows all of the host's work. Each has a pool of its own; those with
-    the same ladder share its programs."""
+) -> tuple[list[Ours], Ours, Ours]:
+    """An engine a policy; one that plans nothing ahead, which shows all of the host's work; and one that does, under the same policy, which
+    fills every row at once, as a chunked one with a small budget never does. Each has a pool of its own; those with the same ladder share
+    its programs."""
     loaded = load_model(model, dtype=dtype, context=max(workload.longest, single.longest))
     pages = max(each.room(rows, PAGE) for each in (workload, single))
     engines = {name: (policy, ladder(name, rows, loaded.context)) for name, policy in policies.items()}
-    engines[EXPOSED] = policy_of("continuous", rows, rows, ahead=0), ladder("static", rows, loaded.context)
+    for how, ahead in ((EXPOSED, 0), (HIDDEN, 1)):
+        engines[how] = policy_of("continuous", rows, rows, ahead=ahead), ladder("static", rows, loaded.context)
     advance = bars.bar("compiling", sum(len(programs.buckets()) for programs in {programs for _, programs in engines.values()}))
     prepared: dict[Ladder, Prepared] = {}
     found = []
     for name, (policy, programs) in engines.items():
         found.append(Ours(loaded, name, policy, programs, pages, lambda program: advance(1), prepared.get(programs)))
         prepared[programs] = found[-1].engine.prepared
-    return found[:-1], found[-1]
+    return found[:-2], found[-2], found[-1]
 
 
 def make_peers(peers: Sequence[str], workload: Workload, rows: int, transformers_rows: int, folder: Path) -> Iterator[System]:
