@@ -11,7 +11,7 @@ from jaxserve.features import Features
 from jaxserve.handle import Handle
 from jaxserve.model import Model
 from jaxserve.pieces import Pieces
-from jaxserve.sampling_params import SamplingParams
+from jaxserve.sampling_params import SamplingParams, check_params
 from jaxserve.scheduling.request import Request
 from models.errors import UserError
 
@@ -49,8 +49,7 @@ class Intake:
           UserError: no params, an empty prompt, a token that there is not, a request too long for the context, or a
             feature that is not compiled.
         """
-        if not isinstance(params, SamplingParams):
-            raise UserError(f"params is {str(params)[:40]!r}; give SamplingParams, such as SamplingParams(max_tokens=16)")
+        check_params(params)
         self._features.check(params, params.stop_set(self.eos), self._vocab)
         if not len(prompt):
             raise UserError("the prompt is empty; give it at least one token")

@@ -15,7 +15,7 @@ from jaxserve.model import Model
 from jaxserve.needs import needed, union
 from jaxserve.offline import Offline
 from jaxserve.progress import Progress
-from jaxserve.sampling_params import SamplingParams
+from jaxserve.sampling_params import SamplingParams, check_params
 from jaxserve.serve_settings import ServeSettings
 from jaxserve.setup import Bar, choose, next_log, silent
 from jaxserve.steplog import StepLog
@@ -123,8 +123,7 @@ class LLM:
     def _ready(self, params: Sequence[SamplingParams], bar: Bar) -> Engine:
         """An engine that can do what these ask for."""
         for one in params:
-            if not isinstance(one, SamplingParams):
-                raise UserError(f"params has {str(one)[:40]!r}; give SamplingParams, such as SamplingParams(max_tokens=16)")
+            check_params(one)
         wanted = union(self._features, needed(params, self.setup.tokenizer.eos_tokens, self.context))
         if self._engine is not None and wanted == self._features:
             return self._engine

@@ -176,3 +176,9 @@ _RULES: tuple[tuple[str, type | UnionType, Callable[[Any], bool], str], ...] = (
     ("logprobs", numbers.Integral | None, lambda v: v is None or 0 <= v <= MAX_LOGPROBS, _COUNT),
     ("prompt_logprobs", numbers.Integral | None, lambda v: v is None or 0 <= v <= MAX_LOGPROBS, _COUNT),
 )
+
+
+def check_params(given: object) -> None:
+    """Raises UserError for anything but `SamplingParams`, such as a dictionary of them."""
+    if not isinstance(given, SamplingParams):
+        raise UserError(f"params is {str(given)[:40]!r}; give SamplingParams, such as SamplingParams(max_tokens=16)")

@@ -172,6 +172,10 @@ class Asked:
         key = int(keys.integers(2**63, size=part + 1)[part])
         return times, itertools.islice(self.source.requests(lengths), self.requests), key
 
+    def settings(self, load: Load, part: int) -> dict[str, Any]:
+        """What a run of one of its loads has in common with others, measured or simulated, for the report; `part` as `drawn` has it."""
+        return {"load": load.name, "arrivals": load.arrivals, **self.to_json(), "part": part}
+
     def to_json(self) -> dict[str, Any]:
         """For the report."""
         limits = {"requests": self.requests, "duration": None if self.duration == math.inf else self.duration}

@@ -44,10 +44,7 @@ def measure(
         warmup=asked.warmup,
         witness="measured",
         settings={
-            "load": load.name,
-            "arrivals": load.arrivals,
-            **asked.to_json(),
-            "part": part,
+            **asked.settings(load, part),
             **known.settings,
             **(more or {}),
         },

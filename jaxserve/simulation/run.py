@@ -70,10 +70,7 @@ def run_load(
         warmup=asked.warmup,
         witness="simulated",
         settings={
-            "load": load.name,
-            "arrivals": load.arrivals,
-            **asked.to_json(),
-            "part": part,
+            **asked.settings(load, part),
             "target": TARGET,
             "jaxserve": version(),
             "model": placement.model.name,

@@ -105,7 +105,7 @@ def test_streaming(llm: LLM):
         (
             ["a"],
             [{"max_tokens": 3}],
-            r"params has .*max_tokens.*; give SamplingParams, such as SamplingParams\(max_tokens=16\)",
+            r"params is .*max_tokens.*; give SamplingParams, such as SamplingParams\(max_tokens=16\)",
         ),
         (PROMPTS, [SIX], "3 prompts came with 1 params; give one for all, or one for each prompt"),
         (["a", ""], SIX, "^prompt 2: the prompt is empty"),
