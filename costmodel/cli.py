@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import signal
 import sys
@@ -32,6 +33,7 @@ def run(command: click.Command, arguments: list[str] | None = None) -> None:
     Set JAXSERVE_TRACEBACK=1 to see where an error came from.
     """
     spare_jax_the_search()
+    _have_jax_speak_in_lines()
     try:
         # Not command.main(), which writes an empty line of its own when it is interrupted and leaves at a broken pipe.
         given = list(sys.argv[1:] if arguments is None else arguments)
@@ -46,6 +48,24 @@ def run(command: click.Command, arguments: list[str] | None = None) -> None:
     if line:
         print(f"error: {line}", file=sys.stderr, flush=True)
     os._exit(code)  # compilations that still run in threads cannot be cancelled, and must not keep the user waiting
+
+
+class _Lines(logging.Handler):
+    """What a library has to say on standard error: a line each, an exception's own words in place of its traceback."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        words = [_line(record.getMessage())] + ([_line(str(error)) or type(error).__name__] if error else [])
+        print(f"warning: {': '.join(words)}", file=sys.stderr, flush=True)
+
+
+def _have_jax_speak_in_lines() -> None:
+    """Of a plugin that cannot start, as where CUDA's libraries are missing, JAX would log a traceback or two before it goes on.
+
+    Its logging is left as it is where somebody has asked for more of it, by JAX_LOGGING_LEVEL or JAXSERVE_TRACEBACK.
+    """
+    if not os.environ.get("JAX_LOGGING_LEVEL") and not os.environ.get("JAXSERVE_TRACEBACK"):
+        logging.getLogger("jax").addHandler(_Lines(logging.WARNING))
 
 
 @contextlib.contextmanager

@@ -113,9 +113,25 @@ def test_a_platform_that_jax_cannot_start_is_the_users_choice(platforms: str, tm
     if not without_accelerator():
         pytest.skip("this machine has an accelerator")
     found = commands.run(MODULE, *TINY, cache=tmp_path, JAX_PLATFORMS=platforms)
-    assert found.returncode == 2 and found.stdout == ""
-    line = error_line(found.stderr)
-    assert line.startswith(f"error: JAX cannot start on JAX_PLATFORMS={platforms}") and "; unset it, or install" in line
+    assert found.returncode == 2 and found.stdout == "" and "Traceback" not in found.stderr, found.stderr
+    *warnings, last = found.stderr.splitlines()  # those of plugins that are installed here and find no driver
+    assert last.startswith(f"error: JAX cannot start on JAX_PLATFORMS={platforms}") and "; unset it, or install" in last
+    assert all(line.startswith("warning: Jax plugin configuration error: ") for line in warnings), found.stderr
+
+
+def test_a_plugin_that_cannot_start_is_told_in_a_line(tmp_path: Path):
+    """As jaxserve[cuda] where CUDA's libraries are missing: JAX logs a traceback, and goes on without it."""
+    folder = tmp_path / "site" / "jax_plugins"
+    folder.mkdir(parents=True)
+    (folder / "broken.py").write_text("def initialize():\n    raise RuntimeError('No library.\\nIs it installed?')\n")
+    path = os.pathsep.join([str(commands.ROOT), str(folder.parent), *sys.path])
+    found = commands.run(MODULE, *TINY, cache=tmp_path, JAX_PLATFORMS="cpu,nonsense", PYTHONPATH=path)
+    assert found.returncode == 2 and found.stdout == "" and "Traceback" not in found.stderr, found.stderr
+    first, last = (line for line in found.stderr.splitlines() if "xla_cuda" not in line)
+    assert first == "warning: Jax plugin configuration error: Exception when calling jax_plugins.broken.initialize(): No library."
+    assert last.startswith("error: JAX cannot start on JAX_PLATFORMS=cpu,nonsense")
+    found = commands.run(MODULE, *TINY, cache=tmp_path, JAX_PLATFORMS="cpu,nonsense", PYTHONPATH=path, JAX_LOGGING_LEVEL="ERROR")
+    assert "Traceback" in found.stderr and "warning: " not in found.stderr
 
 
 def test_a_reader_who_leaves_is_no_error(tmp_path: Path):
