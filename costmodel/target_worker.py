@@ -1,6 +1,6 @@
 """Compiling one program for a chip that may not be here: what runs in the child process of `costmodel.targets`.
 
-The child reads a pickled `Request` from FOLDER/request and leaves an `Answer` in FOLDER/answer.
+The child reads a pickled `Request` from one open file and leaves an `Answer` in another.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -134,11 +133,13 @@ def first_line(error: Exception) -> str:
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
-def main(folder: Path) -> None:
-    """Answer the request in a folder. All that the child process does."""
+def main(asked: int, answered: int) -> None:
+    """Answer the request in one file in the other; both are descriptors. All that the child process does."""
     # Ctrl-C reaches all processes of a terminal, and one within XLA would not notice it before the compilation ends.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     # The parent holds the other end of our input: when it ends, in whatever way, so do we.
     threading.Thread(target=lambda: (os.read(0, 1), os._exit(1)), daemon=True).start()
-    request = pickle.loads((folder / "request").read_bytes())
-    (folder / "answer").write_bytes(pickle.dumps(answer_request(request)))
+    with open(asked, "rb") as file:
+        request = pickle.load(file)
+    with open(answered, "wb") as file:
+        pickle.dump(answer_request(request), file)

@@ -15,7 +15,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -26,7 +25,7 @@ from costmodel.target_worker import DEFINE, FIT, Answer, Job, Request, answer, f
 from costmodel.xla import XlaTotals
 from models.errors import UserError
 
-CHILD = "import pathlib, sys; from costmodel.target_worker import main; main(pathlib.Path(sys.argv[1]))"
+CHILD = "import sys; from costmodel.target_worker import main; main(int(sys.argv[1]), int(sys.argv[2]))"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,13 +138,15 @@ def _pickled(job: Job) -> bytes:
 
 
 def _in_child(name: str, request: Request, environment: Mapping[str, str], timeout: float) -> Answer:
-    """Run the worker on a request. However this ends, Ctrl-C included, the child ends too."""
+    """Run the worker on a request. However this ends, Ctrl-C included, the child ends too, and its files with it: they have no names."""
     path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
     variables = {**os.environ, **environment, "JAX_PLATFORMS": "cpu", "PYTHONPATH": path}
-    with tempfile.TemporaryDirectory(prefix="jaxserve-") as folder, open(Path(folder, "log"), "w+b") as log:
-        Path(folder, "request").write_bytes(pickle.dumps(request))
-        command = [sys.executable, "-P", "-c", CHILD, folder]
-        child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, env=variables)
+    with tempfile.TemporaryFile() as asked, tempfile.TemporaryFile() as answered, tempfile.TemporaryFile() as log:
+        asked.write(pickle.dumps(request))
+        asked.seek(0)
+        ends = asked.fileno(), answered.fileno()
+        command = [sys.executable, "-P", "-c", CHILD, *map(str, ends)]
+        child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, env=variables, pass_fds=ends)
         try:
             code = child.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -154,7 +155,8 @@ def _in_child(name: str, request: Request, environment: Mapping[str, str], timeo
             child.kill()
             child.communicate()
         if code == 0:
-            found: Answer = pickle.loads(Path(folder, "answer").read_bytes())
+            answered.seek(0)
+            found: Answer = pickle.load(answered)
             return found
         log.seek(0)
         lines = log.read().decode(errors="replace").strip().splitlines() or ["it said nothing"]

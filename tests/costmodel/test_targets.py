@@ -217,9 +217,10 @@ compile_for("cpu", slow, f32(4))
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="reads the process table of Linux")
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
-def test_the_child_ends_with_its_parent(sent: signal.Signals):
-    """At once, though it is in the middle of its work: at Ctrl-C, and where the parent has no time to say anything."""
-    parent = subprocess.Popen([sys.executable, "-c", CALLER.format(root=str(ROOT))], stderr=subprocess.PIPE)
+def test_the_child_ends_with_its_parent(sent: signal.Signals, tmp_path: Path):
+    """At once, though it is in the middle of its work: at Ctrl-C, and where the parent has no time to say anything. No file stays."""
+    command = [sys.executable, "-c", CALLER.format(root=str(ROOT))]
+    parent = subprocess.Popen(command, stderr=subprocess.PIPE, env={**os.environ, "TMPDIR": str(tmp_path)})
     try:
         children = Path(f"/proc/{parent.pid}/task/{parent.pid}/children")
         child = _wait(lambda: next(iter(children.read_text().split()), None))
@@ -227,6 +228,7 @@ def test_the_child_ends_with_its_parent(sent: signal.Signals):
         parent.send_signal(sent)
         parent.wait(30)
         _wait(lambda: not Path(f"/proc/{child}").exists() or _state(int(child)) == "Z")
+        assert not list(tmp_path.iterdir())
     finally:
         parent.kill()
         parent.communicate()
