@@ -28,6 +28,8 @@ class Answer:
       finish: None while it goes on.
     """
 
+    __slots__ = ("_detokenizer", "_limit", "_matcher", "_params", "_shown", "_stops", "finish", "tokens")
+
     def __init__(
         self, params: SamplingParams, pieces: Pieces, eos: Iterable[int], room: int, continued: Iterable[int] | None = None
     ):

@@ -19,6 +19,8 @@ class Detokenizer:
     valid, of its valid characters too.
     """
 
+    __slots__ = ("_first", "_kept", "_pieces", "_strip", "_stripped")
+
     def __init__(self, pieces: Pieces, prompt: Iterable[int] = ()):
         """`prompt` is the text that is continued, where the answer is no text of its own: its first space is kept then."""
         self._pieces = pieces

@@ -38,7 +38,9 @@ class Flight:
 
     plan: Plan
     calls: list[Call]
-    kinds: Kinds
+    kinds: Kinds = dataclasses.field(default_factory=Kinds)  # this and the next two are for its record
+    digest: str = ""
+    predicted: float | None = None  # s
     dispatched: float = 0.0  # s, before its first program was called
     host: float = 0.0  # s that the host kept the device waiting for it
     outputs: list[tuple[Output, ...]] = dataclasses.field(default_factory=list)
@@ -59,12 +61,16 @@ class Executor:
         """Take over units of another worker's pool."""
         self.kv = self._mover.send(source.kv, self.kv, pairs)
 
+    def fill(self, flight: Flight) -> None:
+        """Put in the tokens that a plan goes on from, which were not known when it was packed."""
+        for call in flight.calls:
+            call.fill(self._seats.tokens)
+
     def dispatch(self, flight: Flight) -> None:
-        """Call the programs of a plan; they are not waited for."""
+        """Call the programs of a plan, whose tokens are filled in; they are not waited for."""
         if flight.plan.copies:
             self.copy(flight.plan.copies)
         for call in flight.calls:
-            call.fill(self._seats.tokens)
             self.kv, outputs = self.programs[call.bucket](self.kv, call.work)
             flight.outputs.append(outputs)
 

@@ -104,12 +104,19 @@ class Loop:
             if plan.ids:
                 self._seat(plan)
                 calls = self._packer.pack(plan, self._clients.drafts, self._clients.special)
-                self._planned.append(Flight(plan, calls, Kinds.of(plan, self._scheduler.state)))
+                flight = Flight(plan, calls)
+                self._planned.append(flight)
                 self._hand_over()
+                self._note(flight)
             elif plan.copies:
                 self._executors[plan.worker].copy(plan.copies)
         self._ask = False
         return expired
+
+    def _note(self, flight: Flight) -> None:
+        """What its record will say of the plan: found out only now that the device has something to do meanwhile."""
+        flight.kinds, flight.digest = Kinds.of(flight.plan, self._scheduler.state), flight.plan.digest
+        flight.predicted = self._predictor(flight.plan) if self._predictor else None
 
     def _seat(self, plan: Plan) -> None:
         """Rows that come for the first time, or again, get a seat; tables that have changed are noted."""
@@ -125,10 +132,12 @@ class Loop:
         busy = {flight.plan.worker for flight in self._flying}
         while self._planned and self._planned[0].plan.worker not in busy:
             flight = self._planned.popleft()
+            executor = self._executors[flight.plan.worker]
+            executor.fill(flight)
             now = self._clock()
             flight.dispatched, flight.host = now, max(now - self._free, 0.0) if self._free == self._free else 0.0
             self._free = math.nan
-            self._executors[flight.plan.worker].dispatch(flight)
+            executor.dispatch(flight)
             self._flying.append(flight)
             busy.add(flight.plan.worker)
 
@@ -152,8 +161,7 @@ class Loop:
         for end in self._scheduler.fold(plan, outcome, now):
             self.drop(end.id)
         self._ask = True
-        predicted = self._predictor(plan) if self._predictor else None
-        self._stepped(self._record(flight, sum(len(piece.tokens) for piece in pieces), pages, predicted, now - since, now))
+        self._stepped(self._record(flight, sum(len(piece.tokens) for piece in pieces), pages, now - since, now))
         return pieces
 
     def _units(self, move: HandOff) -> list[tuple[int, int]]:
@@ -163,19 +171,19 @@ class Loop:
         return list(zip(source, target, strict=False))[move.start // unit : -(-move.stop // unit)]
 
     @staticmethod
-    def _record(flight: Flight, drawn: int, pages: int, predicted: float | None, measured: float, now: float) -> StepRecord:
+    def _record(flight: Flight, drawn: int, pages: int, measured: float, now: float) -> StepRecord:
         plan = flight.plan
         return StepRecord(
             step=plan.step,
             worker=plan.worker,
-            digest=plan.digest,
+            digest=flight.digest,
             programs=tuple(call.bucket.name for call in flight.calls),
             rows=len(plan.ids),
             padded=sum(call.padded for call in flight.calls),
             **flight.kinds._asdict(),
             drawn=drawn,
             pages=pages,
-            predicted=predicted,
+            predicted=flight.predicted,
             measured=measured,
             host=flight.host,
             at=now,

@@ -128,9 +128,13 @@ def test_a_plugin_that_cannot_start_is_told_in_a_line(tmp_path: Path):
     found = commands.run(MODULE, *TINY, cache=tmp_path, JAX_PLATFORMS="cpu,nonsense", PYTHONPATH=path)
     assert found.returncode == 2 and found.stdout == "" and "Traceback" not in found.stderr, found.stderr
     first, last = (line for line in found.stderr.splitlines() if "xla_cuda" not in line)
-    assert first == "warning: Jax plugin configuration error: Exception when calling jax_plugins.broken.initialize(): No library."
+    assert (
+        first == "warning: Jax plugin configuration error: Exception when calling jax_plugins.broken.initialize(): No library."
+    )
     assert last.startswith("error: JAX cannot start on JAX_PLATFORMS=cpu,nonsense")
-    found = commands.run(MODULE, *TINY, cache=tmp_path, JAX_PLATFORMS="cpu,nonsense", PYTHONPATH=path, JAX_LOGGING_LEVEL="ERROR")
+    found = commands.run(
+        MODULE, *TINY, cache=tmp_path, JAX_PLATFORMS="cpu,nonsense", PYTHONPATH=path, JAX_LOGGING_LEVEL="ERROR"
+    )
     assert "Traceback" in found.stderr and "warning: " not in found.stderr
 
 
