@@ -3,7 +3,7 @@
 
 PYTHON ?= python3
 BATCH ?= 64
-# Processes of the quick tests, each with memory of its own; a file's tests stay in one, for they share what they have compiled.
+# Processes of tests, each with memory of its own; a file's tests stay in one, for they share what they have compiled.
 WORKERS ?= 2
 
 venv := .venv/bin/python
@@ -27,7 +27,7 @@ test: lint $(stamps)/weights ## lint, type check, and every test that needs noth
 	$(venv) -m pytest -n $(WORKERS) --dist loadfile -m "not slow and not peers and not targets"
 
 test-all: $(stamps)/peers $(stamps)/targets $(stamps)/weights ## the slow tests, other chips, transformers and llama.cpp
-	$(venv) -m pytest -m "slow or peers or targets"
+	$(venv) -m pytest -n $(WORKERS) --dist loadfile -m "slow or peers or targets"
 
 lint: $(stamps)/test ## ruff and mypy
 	$(venv) -m ruff check .
