@@ -93,17 +93,22 @@ class Clients:
         """
         plan, verifies, pieces = flight.plan, flight.plan.verifies, list[Piece]()
         tokens, ended, drafts = list[tuple[int, ...]](), dict[int, str](), dict[int, int]()
-        for row, (id, count, draws, each) in enumerate(zip(plan.ids, plan.counts, plan.draws, drawn.tokens, strict=True)):
-            if each is None:
+        for row, (id, count, draws, got) in enumerate(zip(plan.ids, plan.counts, plan.draws, drawn.tokens, strict=True)):
+            if got is None:
                 tokens.append(())
                 continue
-            got = each[:draws] if len(each) > draws else each
+            if len(got) > draws:
+                got = got[:draws]
             if verifies:
                 offered = self.drafts.pop(id, ())
                 got = accepted(offered[: count - 1], got) if draws > 1 else got
             sample, gained = self.samples.get(id), len(got)
             if sample is not None:  # else its client has gone, or it ended while this step was under way
-                text, got = self._pushed(sample, got, drawn.logprobs.get(row), now)
+                if gained == 1 and sample.top is None:  # as nearly always
+                    sample.times.append(now)
+                    text = sample.answer.push(got[0])
+                else:
+                    text, got = self._pushed(sample, got, drawn.logprobs.get(row), now)
                 pieces.append(Piece(sample.handle, sample.index, got, text))
                 if finish := sample.answer.finish:
                     ended[id] = finish.reason
@@ -120,9 +125,6 @@ class Clients:
     ) -> tuple[str, tuple[int, ...]]:
         """(text that may be shown, tokens up to the one that ended the answer)."""
         answer, times, top = sample.answer, sample.times, sample.top
-        if len(tokens) == 1 and top is None:  # as nearly always
-            times.append(now)
-            return answer.push(tokens[0]), tokens
         text = ""
         for place, token in enumerate(tokens):
             text += answer.push(token)

@@ -107,12 +107,12 @@ class Packer:
           special: of a row, what it asks of features; None for nothing.
         """
         counts, draws, seats = np.array(plan.counts, np.int64), np.array(plan.draws, np.int64) > 0, self.seats.of(plan.ids)
-        calls = []
+        every, calls = np.arange(len(counts)), list[Call]()
         for run in runs(plan, self.ladder):
             assert run.bucket is not None
             parts = []
             if run.rows:
-                rows = np.array(run.rows, np.int64)
+                rows = every if len(run.rows) == len(every) else np.array(run.rows, np.int64)
                 parts.append(self._part(rows, seats[rows], np.array(run.starts, np.int64), counts[rows], draws[rows]))
             if run.pieces:
                 starts, tokens, rows = np.array(run.pieces, np.int64).T

@@ -93,7 +93,8 @@ class Seats:
         here = self.owner[seats] == owners
         if not here.all():
             seats, at, drawn = seats[here], at[here], drawn[here]
-        for i in range(drawn.shape[1]):  # nearly always once
+        self.tokens[seats, at] = drawn[:, 0]
+        for i in range(1, drawn.shape[1]):
             self.tokens[seats, np.minimum(at + i, self.tokens.shape[1] - 1)] = drawn[:, i]
 
     def tell(self, id: int, at: int, tokens: Sequence[int]) -> None:
