@@ -115,16 +115,16 @@ def test_workers_run_at_the_same_time():
 
 
 def timed(ahead: int, away: float) -> Engine:
-    """Packing takes 2 s, waiting for the device 7 s, learning what came 1 s, unpacking 3 s, and the caller `away` s between turns."""
+    """What each thing takes stands there, s; predicting takes 4, and the caller `away` between turns."""
     clock = Still()
-    one = engine(Continuous(Limits(rows=2, ahead=ahead)), clock=clock)
 
-    def takes(seconds: float) -> Callable[..., None]:
+    def takes(seconds: float) -> Callable[..., Any]:
         return lambda *given: setattr(clock, "now", clock.now + seconds)
 
+    one = engine(Continuous(Limits(rows=2, ahead=ahead)), clock=clock, predictor=takes(4))
     wrap(one._loop._packer, "pack", takes(2))
-    wrap(one._loop._executors[0], "wait", takes(7))
-    wrap(one._loop._executors[0], "learn", takes(1))
+    for name, seconds in (("fill", 10), ("wait", 7), ("learn", 1)):
+        wrap(one._loop._executors[0], name, takes(seconds))
     wrap(one._clients, "unpack", takes(3))
     one.submit(numbered(0, 5), PLAIN)
     while not one.idle:
@@ -141,16 +141,17 @@ def timed(ahead: int, away: float) -> Engine:
 
 @pytest.mark.parametrize("away", [0.0, 100.0])
 def test_the_gap_is_what_the_host_took_while_the_device_had_nothing_to_do(away: float):
-    """Learning, unpacking and packing, 6 s; nothing before the first step after idleness, and nothing of what the caller did."""
+    """Learning, unpacking, packing and filling in; nothing before the first step after idleness, nothing of what the caller did, and
+    nothing of what is only for the record: that is found out while the device runs."""
     one = timed(0, away)
-    assert [record.host for record in one.records] == [0, 6, 6, 6, 6, 6] * 2
-    assert [record.measured for record in one.records] == [7] * 6 + [7] * 6
+    assert [record.host for record in one.records] == [0, 16, 16, 16, 16, 16] * 2
+    assert [record.measured for record in one.records] == [4 + 7] * 12
 
 
 @pytest.mark.parametrize("away", [0.0, 100.0])
-def test_planning_ahead_leaves_only_the_tokens_to_be_learnt(away: float):
+def test_planning_ahead_leaves_only_the_tokens_to_be_learnt_and_filled_in(away: float):
     one = timed(1, away)
-    assert [record.host for record in one.records] == [0, 1, 1, 1, 1, 1] * 2
+    assert [record.host for record in one.records] == [0, 11, 11, 11, 11, 11] * 2
 
 
 def test_wait_sleeps_until_the_policys_timer_and_no_longer():
