@@ -35,6 +35,7 @@ HOST_PARTS = {
     "learn": ("executor.py", "learn"),
     "list": ("executor.py", "drawn"),
     "record": ("loop.py", "_record"),
+    "fill in": ("executor.py", "fill"),
     "dispatch, with what the device does at once": ("executor.py", "dispatch"),
     "wait for the device": ("executor.py", "wait"),
 }
