@@ -33,11 +33,10 @@ def run(command: click.Command, arguments: list[str] | None = None) -> None:
     Set JAXSERVE_TRACEBACK=1 to see where an error came from.
     """
     spare_jax_the_search()
-    _have_jax_speak_in_lines()
     try:
         # Not command.main(), which writes an empty line of its own when it is interrupted and leaves at a broken pipe.
         given = list(sys.argv[1:] if arguments is None else arguments)
-        with _interrupted_in_earnest(), command.make_context(_program(), given) as context:
+        with _jax_speaks_in_lines(), _interrupted_in_earnest(), command.make_context(_program(), given) as context:
             command.invoke(context)
         _flush()  # so that a reader who has gone shows here
         code, line = 0, ""
@@ -59,13 +58,21 @@ class _Lines(logging.Handler):
         print(f"warning: {': '.join(words)}", file=sys.stderr, flush=True)
 
 
-def _have_jax_speak_in_lines() -> None:
+@contextlib.contextmanager
+def _jax_speaks_in_lines() -> Iterator[None]:
     """Of a plugin that cannot start, as where CUDA's libraries are missing, JAX would log a traceback or two before it goes on.
 
     Its logging is left as it is where somebody has asked for more of it, by JAX_LOGGING_LEVEL or JAXSERVE_TRACEBACK.
     """
-    if not os.environ.get("JAX_LOGGING_LEVEL") and not os.environ.get("JAXSERVE_TRACEBACK"):
-        logging.getLogger("jax").addHandler(_Lines(logging.WARNING))
+    if os.environ.get("JAX_LOGGING_LEVEL") or os.environ.get("JAXSERVE_TRACEBACK"):
+        yield
+        return
+    logger, lines = logging.getLogger("jax"), _Lines(logging.WARNING)
+    logger.addHandler(lines)
+    try:
+        yield
+    finally:
+        logger.removeHandler(lines)
 
 
 @contextlib.contextmanager

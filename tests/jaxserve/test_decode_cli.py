@@ -127,10 +127,9 @@ def test_a_plugin_that_cannot_start_is_told_in_a_line(tmp_path: Path):
     path = os.pathsep.join([str(commands.ROOT), str(folder.parent), *sys.path])
     found = commands.run(MODULE, *TINY, cache=tmp_path, JAX_PLATFORMS="cpu,nonsense", PYTHONPATH=path)
     assert found.returncode == 2 and found.stdout == "" and "Traceback" not in found.stderr, found.stderr
-    first, last = (line for line in found.stderr.splitlines() if "xla_cuda" not in line)
-    assert (
-        first == "warning: Jax plugin configuration error: Exception when calling jax_plugins.broken.initialize(): No library."
-    )
+    *warnings, last = found.stderr.splitlines()  # other plugins that are installed here have theirs
+    what = "Jax plugin configuration error: Exception when calling jax_plugins.broken.initialize()"
+    assert warnings.count(f"warning: {what}: No library.") == 1
     assert last.startswith("error: JAX cannot start on JAX_PLATFORMS=cpu,nonsense")
     found = commands.run(
         MODULE, *TINY, cache=tmp_path, JAX_PLATFORMS="cpu,nonsense", PYTHONPATH=path, JAX_LOGGING_LEVEL="ERROR"
