@@ -142,7 +142,10 @@ def run(settings: Settings, bar: Bar) -> Outcome:
 
         runs.append(_summary(batch, generation, first, model, stored, limits, price))
     predictor = Analytical(job.checkpoint.config, limits.chip(), dtype=dtype, kv_dtype=stored, ladder=ladder)
-    return Outcome(_facts(job, dtype, why, stored), limits, predictor, job.pages, list(programs), runs, job.tokenizer)
+    provenance = job.checkpoint.provenance | job.tokenizer.provenance
+    return Outcome(
+        _facts(job, dtype, why, stored), provenance, limits, predictor, job.pages, list(programs), runs, job.tokenizer
+    )
 
 
 def _dtype(job: Job) -> tuple[str, str]:

@@ -13,6 +13,7 @@ from jaxserve.generation import Row, StepRecord
 from jaxserve.predict import Analytical
 from jaxserve.programs import Program
 from jaxserve.report import ProgramReport, programs_json, programs_table, table
+from models.provenance import Provenance
 from models.tokenizer import Tokenizer
 
 
@@ -56,6 +57,7 @@ class Outcome:
 
     Attributes:
       facts: model, machine, date, dtypes, context and what else a reader needs to repeat the run.
+      provenance: which files gave what of the model.
       limits: this machine's measured ceilings.
       predictor: what they say of a step (witness: analytical).
       pages: of the KV pool.
@@ -64,6 +66,7 @@ class Outcome:
     """
 
     facts: dict[str, Any]
+    provenance: Provenance
     limits: Ceilings
     predictor: Analytical
     pages: int
@@ -75,6 +78,7 @@ class Outcome:
         """Everything, with the source of each figure in its key or in the docstring of `ProgramReport`."""
         return {
             **self.facts,
+            "provenance": self.provenance.to_json(),
             "measured_ceilings": dataclasses.asdict(self.limits),
             "programs": programs_json(self.programs),
             "runs": [run.to_json(self.tokenizer) for run in self.runs],
@@ -106,6 +110,7 @@ class Outcome:
         )
         return (
             f"{f['model']} on {f['machine']}, {f['date']}; weights {f['dtype']} ({f['dtype_reason']}), KV {f['kv_dtype']}\n"
+            f"{self.provenance}\n"
             f"rows: up to {f['rows']}, from {used}\n"
             f"measured ceilings ({limits.date}): read {limits.read_bandwidth / 1e9:.1f} GB/s, matmul f32 "
             f"{limits.matmul_f32 / 1e9:.0f} and bf16 {limits.matmul_bf16 / 1e9:.0f} GFLOP/s"

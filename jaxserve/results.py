@@ -59,6 +59,7 @@ class Results:
             "machine": host_key(),
             "jax": jax.__version__,
             "model": setup.settings.model,
+            "provenance": setup.provenance.to_json(),
             "dtype": setup.dtype,
             "dtype_reason": setup.dtype_reason,
             "context": setup.context,
@@ -101,6 +102,7 @@ class Results:
         s, setup = self.setup.settings, self.setup
         return (
             f"{s.model} on {host_key()}, {today()}; weights {setup.dtype} ({setup.dtype_reason}), KV {setup.room.pool.dtype}\n"
+            f"{setup.provenance}\n"
             f"policy {s.policy}, {s.kv} KV: {setup.room.reason}"
         )
 

@@ -27,6 +27,7 @@ from models.checkpoint.load import check
 from models.checkpoint.random import RandomCheckpoint
 from models.checkpoint.sources import open_checkpoint
 from models.errors import UserError
+from models.provenance import Provenance
 from models.tokenizer import Tokenizer
 
 CONTEXT = 2048  # tokens of the longest sequence where nothing is said and the model takes more
@@ -59,6 +60,11 @@ class Setup:
     policy: Policy
     ladder: Ladder
     room: Room
+
+    @property
+    def provenance(self) -> Provenance:
+        """Which files gave weights, tokenizer, chat template and end tokens, and what of them was ignored."""
+        return self.checkpoint.provenance | self.tokenizer.provenance
 
     @property
     def rows(self) -> int:

@@ -12,6 +12,7 @@ from tokenizers import decoders, models
 
 from models.chat import Message, render
 from models.errors import UserError
+from models.provenance import Provenance
 
 
 class Tokenizer:
@@ -23,6 +24,7 @@ class Tokenizer:
       eos_tokens: every id that ends an answer.
       chat_template: Jinja source, or None.
       origin: named in errors.
+      provenance: which files gave the vocabulary, the chat template and each end token.
     """
 
     def __init__(
@@ -34,11 +36,20 @@ class Tokenizer:
         origin: str,
         chat_template: str | None = None,
         template_strings: Mapping[str, str] | None = None,
+        provenance: Provenance | None = None,
     ):
-        """`template_strings` are the variables bos_token, eos_token, ... of the chat template; those of the ids by default."""
+        """`template_strings` are the variables bos_token, eos_token, ... of the chat template; those of the ids by default.
+
+        By default `origin` gave all of it.
+        """
         self.backend, self.origin = backend, origin
         self.bos_token, self.eos_tokens = bos_token, tuple(eos_tokens)
         self.chat_template = chat_template
+        self.provenance = provenance or Provenance(
+            tokenizer=(origin,),
+            chat_template=(origin,) if chat_template else (),
+            end_tokens=tuple((token, (origin,)) for token in self.eos_tokens),
+        )
         ids = {"bos_token": bos_token, "eos_token": self.eos_tokens[0] if self.eos_tokens else None}
         strings = {name: backend.id_to_token(token) or "" for name, token in ids.items() if token is not None}
         self._template_strings = {**strings, **(template_strings or {})}

@@ -7,6 +7,7 @@ from typing import Protocol
 import numpy as np
 
 from models.config import ModelConfig
+from models.provenance import Provenance
 from models.tokenizer import Tokenizer
 
 
@@ -38,6 +39,11 @@ class Checkpoint(Protocol):
 
         The result may be a view of the mapped file: copy it before writing to it.
         """
+        ...
+
+    @property
+    def provenance(self) -> Provenance:
+        """Which files gave config and weights, and what of them was ignored; `Tokenizer.provenance` has the rest."""
         ...
 
     def tokenizer(self) -> Tokenizer:

@@ -15,6 +15,7 @@ from models.checkpoint.gguf_config import hf_config
 from models.checkpoint.gguf_file import GGUFFile
 from models.gguf_tokenizer import from_metadata
 from models.hf_config import from_hf
+from models.provenance import Provenance
 from models.tokenizer import Tokenizer
 
 _ROPE_FACTORS = "rope_freqs.weight"
@@ -48,6 +49,7 @@ class GGUFCheckpoint:
     def __init__(self, path: Path):
         self._file = GGUFFile(path)
         self.origin = str(path)
+        self.provenance = Provenance(weights=(path.name,), config=(path.name,))
         metadata, tensors = self._file.metadata, self._file.tensors
         self._kind = metadata.get("general.architecture")
         factors = self._file.read(_ROPE_FACTORS) if _ROPE_FACTORS in tensors else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from models.config import ModelConfig
+from models.provenance import Provenance
 from models.tokenizer import Tokenizer, byte_tokenizer
 
 _END = 256  # of the byte tokenizer
@@ -22,6 +23,7 @@ class RandomCheckpoint:
     def __init__(self, name: str, shape: ModelConfig, seed: int = 0):
         self.origin = f"random:{name}"
         self.seed = seed
+        self.provenance = Provenance(weights=(f"drawn from seed {seed}",), config=(f"preset {name}",))
         self.config = dataclasses.replace(shape, bos_token=None, eos_tokens=(_END,) if shape.vocab_size > _END else ())
 
     def tokenizer(self) -> Tokenizer:

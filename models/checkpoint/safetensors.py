@@ -12,6 +12,7 @@ from safetensors import SafetensorError, safe_open
 
 from models.errors import UserError
 from models.hf_config import from_hf
+from models.provenance import Provenance
 from models.tokenizer import Tokenizer, from_folder
 
 _DTYPES = ("F32", "F16", "BF16")
@@ -35,7 +36,9 @@ class SafetensorsCheckpoint:
         self.origin = origin or str(folder)
         config = _read_json(folder / "config.json", f"{folder}: not a model folder, there is no config.json in it")
         self._files: dict[str, safe_open] = {}  # tensor name -> open file
-        for path, expected in self._shards():
+        shards = list(self._shards())
+        self._weights = tuple(path.name for path, _ in shards)
+        for path, expected in shards:
             self._open(path, expected)
         if "lm_head.weight" in self._files:  # a config that does not say is settled by the file
             config.setdefault("tie_word_embeddings", False)
@@ -52,6 +55,11 @@ class SafetensorsCheckpoint:
 
     def read(self, name: str) -> np.ndarray:
         return self._files[name].get_tensor(name)
+
+    @property
+    def provenance(self) -> Provenance:
+        """Of config and weights."""
+        return Provenance(weights=self._weights, config=("config.json",))
 
     def tokenizer(self) -> Tokenizer:
         return from_folder(self._folder, self.config.bos_token, self.config.eos_tokens)

@@ -25,6 +25,7 @@ from jaxserve.predict import Analytical
 from jaxserve.programs import Program
 from jaxserve.scheduling.plan import Plan
 from jaxserve.settings import Settings
+from models.provenance import Provenance
 from models.tokenizer import byte_tokenizer
 from tests.jaxserve.served import GREEDY
 
@@ -61,7 +62,7 @@ def batch() -> Batch:
 def outcome(*batches: Batch) -> Outcome:
     names = ("model", "machine", "date", "jax", "kv_dtype", "context", "distinct_prompts")
     facts = {**dict.fromkeys(names, "x"), "dtype": "float32", "page_size": 4}
-    return Outcome(facts, LIMITS, PREDICTOR, 5, [], list(batches), byte_tokenizer(512))
+    return Outcome(facts, Provenance(), LIMITS, PREDICTOR, 5, [], list(batches), byte_tokenizer(512))
 
 
 def test_rows_by_hand():

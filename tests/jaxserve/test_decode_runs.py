@@ -18,6 +18,7 @@ from jaxserve.predict import Analytical
 from jaxserve.settings import Settings
 from models.checkpoint.load import load
 from models.checkpoint.sources import open_checkpoint
+from models.provenance import Provenance
 from models.tokenizer import byte_tokenizer
 from tests import oracle
 from tests.jaxserve import commands
@@ -166,7 +167,9 @@ def test_pages_of_the_pool_are_those_of_its_rows(rows: int, tmp_path: Path):
 def test_reused_prompts_are_said(distinct: int, said: str):
     names = ("model", "machine", "date", "dtype", "dtype_reason", "kv_dtype")
     facts = {**dict.fromkeys(names, "x"), "rows": 3, "distinct_prompts": distinct}
-    assert f"rows: up to 3, {said}\n" in Outcome(facts, LIMITS, PREDICTOR, 0, [], [], byte_tokenizer(512)).summary()
+    assert (
+        f"rows: up to 3, {said}\n" in Outcome(facts, Provenance(), LIMITS, PREDICTOR, 0, [], [], byte_tokenizer(512)).summary()
+    )
 
 
 @pytest.mark.parametrize(
