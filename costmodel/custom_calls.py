@@ -21,7 +21,6 @@ YNNPACK, XNNPACK and Triton *fusions* are no custom calls: their text holds what
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -31,6 +30,7 @@ from costmodel.hlo import Instruction, Shape
 from costmodel.hlo_bytes import arrays
 from costmodel.hlo_flops import arithmetic
 from models.errors import UserError
+from models.json_text import parse_json
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -70,8 +70,8 @@ def read_call(instruction: Instruction, operands: Sequence[Shape]) -> Call:
     """Read a custom-call instruction. `kernel` is the name that a Triton or Pallas kernel gave, or else the instruction's own."""
     text = _unquoted(instruction.attributes.get("backend_config", ""))
     try:
-        config = json.loads(text)
-    except ValueError:
+        config = parse_json(text, strict=False)
+    except UserError:
         config = {}
     named = re.search(r'\bname\s*=\s*"([^"]+)"', text) or re.search(
         r'"?kernel_name"?[=:]\s*"([^"]+)"', str(instruction.attributes)

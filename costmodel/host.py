@@ -14,6 +14,9 @@ from typing import Any
 
 import jax
 
+from models.errors import UserError
+from models.json_text import read_object
+
 
 def host_key() -> str:
     """A line that changes whenever a measurement would have to be repeated: processor, cores, JAX device and version."""
@@ -76,10 +79,9 @@ class Store:
 
     def _read(self) -> dict[str, Any]:
         try:
-            content = json.loads(self.path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+            return read_object(self.path)
+        except UserError:  # what is kept there can be measured again
             return {}
-        return content if isinstance(content, dict) else {}
 
 
 def cache_folder() -> Path:

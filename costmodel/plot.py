@@ -10,6 +10,7 @@ from typing import Any
 
 from costmodel.chip import Chip
 from models.errors import UserError
+from models.files import check_new
 
 # Marker and face of each witness: told apart by shape and filling, never by colour alone.
 STYLES = {"analytical": ("o", "white"), "compiled": ("s", "0.6"), "measured": ("D", "black")}
@@ -87,8 +88,7 @@ def check_path(path: Path) -> None:
     _figure()
     if path.suffix.lstrip(".").lower() not in FORMATS:
         raise UserError(f"--plot is {str(path)!r}; give a name that ends in {', '.join('.' + name for name in FORMATS)}")
-    if not path.absolute().parent.is_dir():
-        raise UserError(f"--plot {path}: there is no folder {path.absolute().parent}; make it first")
+    check_new(path, name=f"--plot {path}")
 
 
 def _figure() -> Any:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 from models.errors import UserError
+from models.files import check_new, write_file
+from models.json_text import read_json
 
 T = TypeVar("T")
 
@@ -21,14 +22,10 @@ def check_out(out: Path | None, such: str) -> None:
       such: a name for it, where a folder is given.
 
     Raises:
-      UserError: it is a folder, or there is none for it.
+      UserError: it is a folder, there is none for it, or no file could have that name.
     """
-    if out is None:
-        return
-    if os.path.isdir(out):  # which, unlike Path.is_dir, takes any name
-        raise UserError(f"--out {out} is a folder; give a file in it, such as {out / such}")
-    if not out.absolute().parent.is_dir():
-        raise UserError(f"--out {out}: there is no folder {out.absolute().parent}; make it, or write elsewhere")
+    if out is not None:
+        check_new(out, name=f"--out {out}", such=such)
 
 
 def write_out(out: Path | None, given: Any) -> None:
@@ -37,12 +34,8 @@ def write_out(out: Path | None, given: Any) -> None:
     Raises:
       UserError: the file can't be written.
     """
-    if out is None:
-        return
-    try:
-        out.write_text(json.dumps(given, indent=1) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"--out {out} cannot be written: {error.strerror}; write elsewhere") from None
+    if out is not None:
+        write_file(out, json.dumps(given, indent=1, allow_nan=False) + "\n", name=f"--out {out}")
 
 
 def read_out(file: Path, command: str, read: Callable[[Any], T]) -> T:
@@ -54,13 +47,7 @@ def read_out(file: Path, command: str, read: Callable[[Any], T]) -> T:
     Raises:
       UserError: the file is missing, can't be read, or holds something else.
     """
-    give = f"give a file that {command} --out wrote"
-    try:
-        given = json.loads(file.read_bytes())
-    except OSError as error:
-        raise UserError(f"{file}: can't be read ({error.strerror}); {give}") from None
-    except (ValueError, RecursionError):
-        raise UserError(f"{file}: not valid JSON; {give}") from None
+    given = read_json(file, fix=f"give a file that {command} --out wrote")
     try:
         return read(given)
     except UserError as error:

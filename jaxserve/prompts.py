@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from importlib import resources
 from pathlib import Path
 
 from models.errors import UserError
-from models.tokenizer import whole
+from models.files import read_text
+from models.json_text import parse_json
 
 
 def builtin_prompts() -> tuple[str, ...]:
@@ -37,33 +37,19 @@ def read_prompts(path: Path) -> tuple[str, ...]:
 
 def _lines(path: Path) -> list[tuple[int, str]]:
     """(number from 1, text) of each line that is not blank."""
-    try:
-        # Some editors begin a UTF-8 file with a mark that is no part of the first prompt; utf-8-sig drops it.
-        text = path.read_bytes().decode("utf-8-sig")
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such prompt file; give a text file with one prompt a line, or JSONL") from None
-    except IsADirectoryError:
-        raise UserError(f"{path}: this is a folder; give a text file with one prompt a line, or JSONL") from None
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}: byte {error.start} is not UTF-8; save the file as UTF-8") from None
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror}); check its permissions") from None
+    text = read_text(path, fix="give a UTF-8 text file with one prompt a line, or JSONL")
     # Only line feeds end a line: str.splitlines would also cut at U+2028 and others, which may stand inside a JSON string.
     return [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
 
 
 def _from_json(line: str, origin: str) -> str:
     try:
-        entry = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        reason = error.msg if isinstance(error, json.JSONDecodeError) else error
-        raise UserError(f"{origin}: not valid JSON ({reason}); write one object a line") from None
+        entry = parse_json(line, strict=False)
+    except UserError as error:
+        raise UserError(f"{origin}: {error}; write one object a line") from None
     prompt = entry.get("prompt") if isinstance(entry, dict) else None
     if not isinstance(prompt, str):
         raise UserError(f'{origin}: no prompt; write an object such as {{"prompt": "Why is the sky blue?"}}')
     if not prompt.strip():
         raise UserError(f"{origin}: the prompt is empty; write at least one character that is not a space, or drop the line")
-    try:
-        return whole(prompt)
-    except UserError as error:
-        raise UserError(f"{origin}: {error}") from None
+    return prompt

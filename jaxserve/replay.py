@@ -7,6 +7,7 @@ the one that was logged, by its hash.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,7 @@ class Printer(Watch):
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output, for machines; with the summary.")
 def main(log: Path, plans: bool, summary: bool, as_json: bool) -> None:
     """Replay a step log without a model and compare the hash of every plan. Ends with 1 where one differs."""
-    sums, size = Summary(), log.stat().st_size if log.is_file() else 0
+    sums, size = Summary(), os.path.getsize(log) if os.path.isfile(log) else 0
     with cli.Bars() as bars:
         if plans and not as_json:
             found = rerun(log, Watches(sums, Printer()))

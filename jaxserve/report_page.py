@@ -24,6 +24,7 @@ from jaxserve.reporting.roofline import rooflines
 from jaxserve.reporting.timeline import timeline
 from jaxserve.version import version
 from models.errors import UserError
+from models.files import check_new, write_file
 
 WITNESSES = {
     "analytical": "worked out from the architecture and the chip's figures; no program was looked at",
@@ -43,8 +44,7 @@ def check_path(path: Path) -> None:
     plotly("graph_objects")
     if path.suffix.lower() not in (".html", ".htm"):
         raise UserError(f"--report is {str(path)!r}; give a name that ends in .html")
-    if not path.absolute().parent.is_dir():
-        raise UserError(f"--report {path}: there is no folder {path.absolute().parent}; make it first")
+    check_new(path, name=f"--report {path}")
 
 
 def write_report(
@@ -87,10 +87,7 @@ def write_report(
         definitions=_definitions(),
         settings={name: told(_shown(run)) for name, run in by_name.items()},
     )
-    try:
-        path.write_text(page, encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"--report {path} cannot be written: {error.strerror}; write elsewhere") from None
+    write_file(path, page, name=f"--report {path}")
 
 
 def sections(runs: dict[str, Run]) -> tuple[Section, ...]:

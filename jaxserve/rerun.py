@@ -15,6 +15,7 @@ from jaxserve.scheduling.watch import Watch, Watches
 from jaxserve.stepevents import Cancelled, Event, Folded, Header, Planned, Submitted, event_of, header_of
 from jaxserve.steprecord import StepRecord
 from models.errors import UserError
+from models.files import read_lines
 
 
 class Difference(NamedTuple):
@@ -135,21 +136,17 @@ class _Replay(Watch):
 
 def _lines(path: Path, read: Callable[[int], None]) -> Iterator[tuple[int, Header | Event | None]]:
     """The lines and their numbers. None stands for a last one that is cut off."""
-    try:
-        with open(path, "rb") as file:
-            number = 0
-            for number, line in enumerate(file, start=1):
-                read(len(line))
-                try:
-                    with _place(path, number):
-                        event = header_of(line) if number == 1 else event_of(line)
-                except UserError:
-                    if number == 1 or line.endswith(b"\n"):
-                        raise
-                    event = None
-                yield number, event
-    except OSError as error:
-        raise UserError(f"the step log {path} can't be read: {error.strerror}") from None
+    number = 0
+    for number, line in read_lines(path, name=f"the step log {path}", fix="give the file that an engine or a simulation wrote"):
+        read(len(line))
+        try:
+            with _place(path, number):
+                event = header_of(line) if number == 1 else event_of(line)
+        except UserError:
+            if number == 1 or line.endswith(b"\n"):
+                raise
+            event = None
+        yield number, event
     if not number:
         raise UserError(f"the step log {path} is empty")
 

@@ -7,7 +7,6 @@ Times are s on the clock that the header names. What a line leaves out has its d
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, TypeAlias
@@ -18,6 +17,7 @@ from jaxserve.scheduling.plan import HandOff, Ids, Plan
 from jaxserve.scheduling.request import Request
 from jaxserve.steprecord import StepRecord
 from models.errors import UserError
+from models.json_text import parse_json
 
 FORMAT = 1
 
@@ -220,13 +220,7 @@ def event_of(line: bytes) -> Event:
 
 
 def _object(line: bytes) -> dict[str, Any]:
-    def no_number(text: str) -> float:
-        raise ValueError(f"{text} is no number")
-
-    try:
-        plain = json.loads(line, parse_constant=no_number)
-    except ValueError as error:
-        raise UserError(f"it is no JSON: {error}") from None
+    plain = parse_json(line)
     if not isinstance(plain, dict):
         raise UserError(f"it is no JSON object: {line[:60]!r}")
     return plain

@@ -1,4 +1,4 @@
-"""Files that a user gives: read to a limit, whole or line by line. Whatever is wrong with one is a single line for its user."""
+"""Files that a user names: read to a limit, whole or line by line, or written. What is wrong with one is a single line for its user."""
 
 from __future__ import annotations
 
@@ -85,6 +85,49 @@ def read_lines(
                     f"{name or shown(path)}, line {number}: it has more than {most >> 20} MiB, the most that is read; {fix}"
                 )
             yield number, line
+
+
+def check_new(path: str | Path, *, name: str, such: str = "") -> None:
+    """Whether a file could be written there, asked before the work that it is to keep.
+
+    Args:
+      name: what errors call it, such as the option's name and value.
+      such: a name for it, where a folder is given.
+
+    Raises:
+      UserError: it is a folder, there is none for it, or it has no name that a file could have.
+    """
+    if "\0" in str(path):
+        raise UserError(f"{name.split()[0]} {shown(path)} is no name of a file, for it has a NUL character; write elsewhere")
+    if os.path.isdir(path):  # which, unlike Path.is_dir, takes any name
+        raise UserError(f"{name} is a folder; give a file in it" + (f", such as {Path(path) / such}" if such else ""))
+    folder = os.path.dirname(os.path.abspath(path))
+    if not os.path.isdir(folder):
+        raise UserError(f"{name}: there is no folder {shown(folder)}; make it, or write elsewhere")
+    try:
+        os.lstat(path)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise UserError(f"{name} cannot be written: {error.strerror}; write elsewhere") from None
+
+
+def write_file(path: str | Path, content: str | bytes, *, name: str, fix: str = "write elsewhere") -> None:
+    """Write a file, text as UTF-8.
+
+    Raises:
+      UserError: it can't be written, or not to its end; the line begins with `name`.
+    """
+    data = (
+        content if isinstance(content, bytes) else content.encode(errors="backslashreplace")
+    )  # what is no character stays readable
+    try:
+        with open(path, "wb") as file:
+            file.write(data)
+    except OSError as error:
+        raise UserError(f"{name} cannot be written: {error.strerror}; {fix}") from None
+    except ValueError:
+        raise UserError(f"{name} cannot be written: it has a NUL character; {fix}") from None
 
 
 def shown(path: str | Path) -> str:

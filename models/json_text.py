@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from models.errors import UserError
-from models.files import decoded, read_bytes, shown
+from models.files import read_bytes, shown
 
 LARGEST = 64 << 20  # B of a JSON file
 DEEPEST = 100  # objects and lists within each other
@@ -21,7 +21,7 @@ MOST = 4_000_000  # objects and lists: a small one takes 64 B and more
 
 _LONG = b"0" * (DIGITS + 1)
 _ZEROS = bytes(48 if 48 <= byte <= 57 else 32 for byte in range(256))  # any digit is 0, anything else a space
-_DEEP = f"it is no JSON that can be read: objects and lists are nested more than {DEEPEST} deep"
+_DEEP = f"objects and lists are nested more than {DEEPEST} deep"
 _HALF = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
 
 
@@ -36,32 +36,36 @@ def parse_json(text: str | bytes, *, strict: bool = True) -> Any:
         of others are read as Python's json does: with NaN and Infinity, and the last of equal keys counts.
 
     Raises:
-      UserError: "it is no JSON: ...", with the place where that is known.
+      UserError: "not valid JSON (why)", with the place where that is known.
     """
     if isinstance(text, bytes):
-        text = decoded(text, name="it is no JSON")
+        try:
+            text = text.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise _unfit(f"byte {error.start} is not UTF-8") from None
     if not text.strip():
-        raise UserError("it is empty, so it is no JSON")
+        raise _unfit("it is empty")
     if (opening := text.count("[") + text.count("{")) > MOST:
-        raise UserError(f"it is no JSON that can be read: it holds {opening:,} objects and lists, and {MOST:,} are the most")
+        raise _unfit(f"it holds {opening:,} objects and lists, and {MOST:,} are the most")
     decoder = _STRICT if strict else _LENIENT
     if _LONG in text.encode(errors="replace").translate(_ZEROS):  # a number or a part of a string
         decoder = json.JSONDecoder(parse_int=_whole, **(_HOOKS if strict else {}))
     try:
         value = decoder.decode(text)
     except json.JSONDecodeError as error:
-        place = f"line {error.lineno}, character {error.colno}" if error.lineno > 1 else f"character {error.colno}"
-        raise UserError(f"it is no JSON: {error.msg} at {place}") from None
+        several = "\n" in text.rstrip()  # else the caller counts lines
+        place = f"line {error.lineno}, character {error.colno}" if several else f"character {error.pos + 1}"
+        raise _unfit(f"{error.msg} at {place}") from None
     except RecursionError:
-        raise UserError(_DEEP) from None
+        raise _unfit(_DEEP) from None
     if opening > DEEPEST and isinstance(value, (list, dict)) and _deeper(value):
-        raise UserError(_DEEP)
+        raise _unfit(_DEEP)
     if not (text.isascii() and "\\u" not in text) and _HALF.search(text):
         try:
             json.dumps(value, ensure_ascii=False).encode()
         except UnicodeEncodeError as error:
             half = ord(error.object[error.start])
-            raise UserError(f"it is no JSON: it holds half of a character, U+{half:04X}") from None
+            raise _unfit(f"it holds half of a character, U+{half:04X}") from None
     return value
 
 
@@ -80,9 +84,8 @@ def read_json(
     """
     name = name or shown(path)
     content = read_bytes(path, name=name, fix=fix, most=most)
-    text = decoded(content, name=name, fix=fix)
     try:
-        return parse_json(text, strict=strict)
+        return parse_json(content, strict=strict)
     except UserError as error:
         raise UserError(f"{name}: {error}; {fix}") from None
 
@@ -116,19 +119,23 @@ def _deeper(value: list[Any] | dict[str, Any]) -> bool:
     return True
 
 
+def _unfit(why: str) -> UserError:
+    return UserError(f"not valid JSON ({why})")
+
+
 def _no_number(text: str) -> float:
-    raise UserError(f"it is no JSON: {text} is no number")
+    raise _unfit(f"{text} is no number")
 
 
 def _finite(text: str) -> float:
     if math.isinf(value := float(text)):
-        raise UserError(f"it is no JSON that can be read: {text[:40]} is larger than a number can be")
+        raise _unfit(f"{text[:40]} is larger than a number can be")
     return value
 
 
 def _whole(text: str) -> int:
     if len(text) > DIGITS:
-        raise UserError(f"it is no JSON that can be read: a number has {len(text):,} digits, and {DIGITS} are the most")
+        raise _unfit(f"a number has {len(text):,} digits, and {DIGITS} are the most")
     return int(text)
 
 
@@ -136,7 +143,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         again = next(key for key, times in Counter(key for key, _ in pairs).items() if times > 1)
-        raise UserError(f"it is no JSON that can be read: the key {again[:60]!r} stands twice in one object")
+        raise _unfit(f"the key {again[:60]!r} stands twice in one object")
     return found
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from costmodel.host import host_key, today
 from jaxserve.version import version
-from models.errors import UserError
+from models.files import check_new, write_file
 
 
 class Experiment:
@@ -32,8 +32,8 @@ class Experiment:
     """
 
     def __init__(self, title: str, out: Path | None):
-        if out is not None and not out.absolute().parent.is_dir():
-            raise UserError(f"--out {out}: there is no folder {out.absolute().parent}; make it, or write elsewhere")
+        if out is not None:
+            check_new(out, name=f"--out {out}")
         self._title, self._out = title, out
         self.facts: dict[str, Any] = {
             "date": today(),
@@ -62,10 +62,7 @@ class Experiment:
         if self._out is None:
             print(text, end="")
             return
-        try:
-            self._out.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise UserError(f"--out {self._out} cannot be written: {error.strerror}; write elsewhere") from None
+        write_file(self._out, text, name=f"--out {self._out}")
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

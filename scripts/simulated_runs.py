@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -25,6 +24,8 @@ from jaxserve.virtual.noisy import Noisy
 from jaxserve.virtual.pace import Pace
 from models.checkpoint.sources import open_checkpoint
 from models.errors import UserError
+from models.files import LARGEST
+from models.json_text import read_json
 from scripts.experiment import table
 
 TARGETS = {"p50": 0.10, "p95": 0.20}  # of the issue
@@ -160,12 +161,7 @@ def kept(path: Path) -> tuple[Run, ...]:
     Raises:
       UserError: the file can't be read, or holds no such runs.
     """
-    try:
-        given = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"--runs {path} can't be read: {error.strerror}") from None
-    except ValueError as error:
-        raise UserError(f"--runs {path} is no JSON: {error}") from None
+    given = read_json(path, name=f"--runs {path}", fix="give what --keep wrote", most=LARGEST)
     listed = given.get("runs", [given]) if isinstance(given, dict) else []
     runs = tuple(Run.from_json(run) for run in listed)
     if not runs or any("scheduling" not in run.settings for run in runs):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+import os
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from costmodel.calibration.silicon import Silicon, h100
 from models.errors import UserError
+from models.json_text import read_json, read_object
 
 SHIPPED = Path(__file__).parent / "h100_sxm.json"
 NONE = "none"  # how a user asks for the data sheet alone
@@ -41,7 +41,7 @@ def choose(given: str | None) -> Chosen | None:
     if given == NONE:
         return None
     if given is None:
-        data = _read(SHIPPED)
+        data = read_object(SHIPPED)
         return Chosen(kernels(None), f"{SHIPPED.name} of this package: {data['source']}; {data['command']}, {data['date']}")
     return Chosen(kernels(Path(given)), given)
 
@@ -57,20 +57,12 @@ def kernels(path: Path | None) -> Silicon:
       UserError: it can't be read, or is something else.
     """
     if path is None:
-        return Silicon.from_json(_read(SHIPPED)["kernels"])
-    if path.is_dir():
+        return Silicon.from_json(read_object(SHIPPED)["kernels"])
+    if os.path.isdir(path):
         return h100(path)
+    fix = f"give a folder of kernel times, a file that python -m costmodel calibrate --out wrote, or {NONE}"
+    given = read_json(path, name=f"--silicon {path}", fix=fix)
     try:
-        return Silicon.from_json(_read(path))
+        return Silicon.from_json(given)
     except UserError as error:
         raise UserError(f"--silicon {path}: {error}, or {NONE}") from None
-
-
-def _read(path: Path) -> Mapping[str, Any]:
-    try:
-        found: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"can't be read: {error.strerror}; give a file or a folder that is there") from None
-    except ValueError as error:  # UnicodeDecodeError is one
-        raise UserError(f"it is no JSON: {error}; give a file that python -m costmodel calibrate --out wrote") from None
-    return found

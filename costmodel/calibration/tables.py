@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from models.errors import UserError
+from models.files import read_text
 
 
 def read_times(path: Path, columns: Sequence[str]) -> tuple[dict[str, np.ndarray], np.ndarray]:
@@ -19,13 +20,7 @@ def read_times(path: Path, columns: Sequence[str]) -> tuple[dict[str, np.ndarray
     Raises:
       UserError: the file can't be read, has no such column, or a line that makes no sense; the message says which.
     """
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise UserError(
-            f"{path}: can't be read ({why}); give a folder of kernel times, with h100_sxm_gemm.csv and so on"
-        ) from None
+    lines = read_text(path, fix="give a folder of kernel times, with h100_sxm_gemm.csv and so on").splitlines()
     head = lines[0].strip().split(",") if lines else []
     wanted = [*columns, "ms"]
     if absent := [name for name in wanted if name not in head]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import json
+import os
 from pathlib import Path
 
 import jax
@@ -18,7 +18,9 @@ from costmodel.program import Platform
 from costmodel.target_table import TARGETS
 from models.config import ModelConfig
 from models.errors import UserError
+from models.files import shown
 from models.hf_config import ARCHITECTURES, from_hf
+from models.json_text import read_object
 from models.presets import PRESETS
 
 
@@ -43,25 +45,19 @@ def choose_model(text: str) -> ModelChoice:
       UserError: no such model, no such file, or a config that nobody here understands.
     """
     path = Path(text)
-    if path.exists():
-        return _of_file(path / "config.json" if path.is_dir() else path)
+    if os.path.exists(path):  # which, unlike Path.exists, takes any name
+        return _of_file(path / "config.json" if os.path.isdir(path) else path)
     if path.suffix == ".json" or "/" in text:
         raise UserError(
-            f"--model {text} does not exist; give a config.json, a folder with one, or a name (python -m costmodel models)"
+            f"--model {shown(text)} does not exist; give a config.json, a folder with one, or a name (python -m costmodel models)"
         )
     architecture = find_architecture(text)
     return ModelChoice(architecture.name, architecture, PRESETS.get(architecture.name))
 
 
 def _of_file(path: Path) -> ModelChoice:
-    try:
-        given = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"--model {path} cannot be read: {error.strerror}; give a config.json or a folder with one") from None
-    except ValueError as error:
-        raise UserError(f"--model {path} is no JSON ({error}); give a Hugging Face config.json") from None
-    if not isinstance(given, dict):
-        raise UserError(f"--model {path} holds a JSON {type(given).__name__}; a config.json is an object")
+    fix = "give a Hugging Face config.json or a folder with one"
+    given = read_object(path, name=f"--model {path}", fix=fix, strict=False)
     names, stem = given.get("architectures"), path.resolve().parent.name
     if isinstance(names, list) and names and names[0] in ARCHITECTURES:
         config = from_hf(given, origin=str(path))

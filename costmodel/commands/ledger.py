@@ -16,6 +16,7 @@ from costmodel.study import Study
 from costmodel.target_table import TARGETS
 from costmodel.targets import compile_for
 from models.errors import UserError
+from models.files import LARGEST, decoded, read_bytes, write_file
 
 Bar = Callable[[str, int], Callable[[int], None]]
 
@@ -87,24 +88,25 @@ def compiled(bar: Bar, model: str, chip: str, batch: int, context: int, attentio
 
 def read(file: Path) -> str:
     """The text of a file, decompressed if its name ends in .xz."""
-    try:
-        data = file.read_bytes()
-        return (lzma.decompress(data) if file.suffix == ".xz" else data).decode()
-    except OSError as error:
-        raise UserError(
-            f"{file} cannot be read: {error.strerror}; give a file that Compiled.as_text() was written to"
-        ) from None
-    except (lzma.LZMAError, UnicodeDecodeError):
-        raise UserError(f"{file} is no HLO text, or cut off; give a file that Compiled.as_text() was written to") from None
+    fix = "give a file that Compiled.as_text() was written to"
+    data = read_bytes(file, fix=fix)
+    if file.suffix == ".xz":
+        decompressor = lzma.LZMADecompressor()
+        try:
+            data = decompressor.decompress(data, LARGEST + 1)
+        except lzma.LZMAError as error:
+            raise UserError(f"{file} is no HLO text: {error}; {fix}") from None
+        if len(data) > LARGEST:
+            raise UserError(f"{file}: its text has more than {LARGEST >> 20} MiB, the most that is read; {fix}")
+        if not decompressor.eof:
+            raise UserError(f"{file} is no HLO text, or cut off; {fix}")
+    return decoded(data, name=str(file), fix=fix)
 
 
 def write(file: Path, text: str) -> None:
     """Compressed if its name ends in .xz."""
     data = text.encode()
-    try:
-        file.write_bytes(lzma.compress(data) if file.suffix == ".xz" else data)
-    except OSError as error:
-        raise UserError(f"--text {file} cannot be written: {error.strerror}; give a file in a folder that exists") from None
+    write_file(file, lzma.compress(data) if file.suffix == ".xz" else data, name=f"--text {file}")
 
 
 def components(found: Ledger) -> Table:

@@ -7,20 +7,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import datetime
 import itertools
-import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, overload
 
 from jaxserve.scheduling.request import Request
+from models import files
 from models.errors import UserError
+from models.json_text import parse_json
 
 BLOCK = 512  # tokens of a Mooncake block
+LONGEST = 2**31 - 1  # tokens of a prompt or an answer
+_GIVE = "give an Azure CSV or a Mooncake JSONL"
 _COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 
 
@@ -85,29 +87,27 @@ def read_lines(path: Path) -> Iterator[tuple[int, Entry]]:
       UserError: the file can't be read or holds no request; a line is malformed or empty, which is named by its number, or goes back in
         time.
     """
-    with _reading(path), path.open(encoding="utf-8-sig", newline="") as file:
-        first = file.read(1)
-        file.seek(0)
-        filled = _filled(path, file)
-        lines = _mooncake(filled) if first == "{" else _azure(path, filled)
-        start = before = math.nan
-        for number, entry in _named(path, lines):
-            if math.isnan(start):
-                start = before = entry.arrival
-            if entry.arrival < before:
-                raise UserError(
-                    f"{path.name} line {number}: it is {before - entry.arrival:g} s before the line above; sort by time"
-                )
-            before = entry.arrival
-            yield number, entry._replace(arrival=entry.arrival - start)
+    filled = _filled(path, _text(path))
+    first = next(filled, "")
+    filled = itertools.chain([first], filled)
+    lines = _mooncake(filled) if first.startswith("{") else _azure(path, filled)
+    start = before = math.nan
+    for number, entry in _named(path, lines):
         if math.isnan(start):
-            raise UserError(f"{path.name} holds no request; give an Azure CSV or a Mooncake JSONL with at least one")
+            start = before = entry.arrival
+        if entry.arrival < before:
+            raise UserError(
+                f"{path.name} line {number}: it is {before - entry.arrival:g} s before the line above; sort by time"
+            )
+        before = entry.arrival
+        yield number, entry._replace(arrival=entry.arrival - start)
+    if math.isnan(start):
+        raise UserError(f"{path.name} holds no request; give an Azure CSV or a Mooncake JSONL with at least one")
 
 
 def count_lines(path: Path) -> int:
     """Lines of a trace file: about as many requests. Raises UserError where it can't be read."""
-    with _reading(path), path.open("rb") as file:
-        return sum(1 for _ in file)
+    return sum(1 for _ in files.read_lines(path, name=f"trace {path}", fix=_GIVE))
 
 
 def requests(entries: Iterable[Entry], *, time: float = 1.0, length: float = 1.0, first: int = 0) -> Iterator[Request]:
@@ -144,15 +144,12 @@ def requests(entries: Iterable[Entry], *, time: float = 1.0, length: float = 1.0
         yield Request(id, prompt, max(round(entry.output * length), 1), arrival=entry.arrival * time)
 
 
-@contextlib.contextmanager
-def _reading(path: Path) -> Iterator[None]:
-    """What goes wrong with a file is told to its user."""
-    try:
-        yield
-    except OSError as error:
-        raise UserError(f"trace {path} cannot be read: {error.strerror}; give an Azure CSV or a Mooncake JSONL") from None
-    except UnicodeDecodeError:
-        raise UserError(f"trace {path} is no text; give an Azure CSV or a Mooncake JSONL") from None
+def _text(path: Path) -> Iterator[str]:
+    for number, line in files.read_lines(path, name=f"trace {path}", fix=_GIVE):
+        try:
+            yield line.decode("utf-8-sig" if number == 1 else "utf-8")
+        except UnicodeDecodeError:
+            raise UserError(f"trace {path} is no text, in line {number}; {_GIVE}") from None
 
 
 def _filled(path: Path, file: Iterable[str]) -> Iterator[str]:
@@ -172,14 +169,8 @@ def _named(path: Path, lines: Iterator[tuple[int, Callable[[], Entry]]]) -> Iter
     for number, parse in lines:
         try:
             yield number, parse()
-        except (ValueError, TypeError, KeyError) as error:
-            match error:
-                case KeyError():
-                    what = f"{error.args[0]!r} is missing"
-                case json.JSONDecodeError():  # its own text counts lines too, from the beginning of this one
-                    what = f"{error.msg} at character {error.pos + 1}"
-                case _:
-                    what = str(error)
+        except (ValueError, TypeError, KeyError, OverflowError) as error:
+            what = f"{error.args[0]!r} is missing" if isinstance(error, KeyError) else str(error)
             raise UserError(
                 f"{path.name} line {number}: {what}; give lines as Azure's CSV or Mooncake's JSONL has them"
             ) from None
@@ -191,8 +182,11 @@ def _azure(path: Path, file: Iterable[str]) -> Iterator[tuple[int, Callable[[], 
         begins = ",".join(table.fieldnames or ())[:60]
         found = f"it begins with {begins!r}, which is of no kind that is known" if begins else "it is empty"
         raise UserError(f"{path.name} line 1: {found}; Azure's begins with {','.join(_COLUMNS)}")
-    for row in table:
-        yield table.line_num, lambda row=row: _azure_entry(row)  # type: ignore[misc]
+    try:
+        for row in table:
+            yield table.line_num, lambda row=row: _azure_entry(row)  # type: ignore[misc]
+    except csv.Error as error:
+        raise UserError(f"{path.name} line {table.line_num}: it is no CSV ({error}); {_GIVE}") from None
 
 
 def _azure_entry(row: Mapping[str, Any]) -> Entry:
@@ -212,7 +206,7 @@ def _mooncake(file: Iterable[str]) -> Iterator[tuple[int, Callable[[], Entry]]]:
 
 
 def _mooncake_entry(line: str) -> Entry:
-    given = json.loads(line)
+    given = parse_json(line)
     if not isinstance(given, dict):
         raise ValueError(f"it holds a JSON {type(given).__name__}, not an object")
     at, ids = given["timestamp"], given["hash_ids"]
@@ -231,6 +225,6 @@ def _count(name: str, given: Any, least: int) -> int:
         count = int(given) if isinstance(given, str | int) and not isinstance(given, bool) else None
     except ValueError:
         count = None
-    if count is None or count < least:
-        raise ValueError(f"{name} is {given!r}, not a number of at least {least}")
+    if count is None or not least <= count <= LONGEST:
+        raise ValueError(f"{name} is {repr(given)[:40]}, not a number from {least} to {LONGEST}")
     return count

@@ -9,15 +9,18 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from models.errors import UserError
+from models.files import read_text
+from models.json_text import parse_json, read_object
 
 REQUESTS, META, PEER = "requests.jsonl", "meta.json", "peer_simulator_summary.txt"
+_WHAT = f"give a folder with {REQUESTS} and {META}"
 _TIMES = ("queued_ts", "scheduled_ts", "first_token_ts", "last_token_ts")
 
 
@@ -77,7 +80,7 @@ def read(folder: Path) -> Recorded:
     Raises:
       UserError: a file is missing or can't be read; a line or a field is not what it should be: file and line are named.
     """
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         raise UserError(f"{folder} is no folder; give one with {REQUESTS} and {META}")
     requests = sorted(_requests(folder / REQUESTS), key=lambda request: request.queued)
     if not requests:
@@ -95,7 +98,7 @@ def _requests(path: Path) -> Iterator[Served]:
     for number, line in enumerate(_text(path).splitlines(), 1):
         if line.strip():
             try:
-                yield _request(json.loads(line))
+                yield _request(parse_json(line))
             except (ValueError, TypeError, KeyError) as error:
                 what = f"{error.args[0]!r} is missing" if isinstance(error, KeyError) else str(error)
                 raise UserError(
@@ -125,14 +128,7 @@ def _request(given: Any) -> Served:
 
 
 def _meta(path: Path) -> Mapping[str, Any]:
-    try:
-        given = json.loads(_text(path))
-    except ValueError as error:
-        line = f" line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
-        raise UserError(f"{path}{line} is no JSON: {error}") from None
-    if not isinstance(given, dict):
-        raise UserError(f"{path} holds a JSON {type(given).__name__}, not an object")
-    return given
+    return read_object(path, fix=_WHAT, strict=False)
 
 
 def _peer(path: Path) -> dict[tuple[str, str], float]:
@@ -153,9 +149,4 @@ def _peer(path: Path) -> dict[tuple[str, str], float]:
 
 
 def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"{path} can't be read: {error.strerror}; give a folder with {REQUESTS} and {META}") from None
-    except UnicodeDecodeError:
-        raise UserError(f"{path} is no text") from None
+    return read_text(path, fix=_WHAT)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ def run_log(path: Path, slo: SLO | None, warmup: int, bar: Bar, *, priced: bool 
     Raises:
       UserError: as `Recording.read`; no request that is measured.
     """
-    size = path.stat().st_size if path.is_file() else 0
+    size = os.path.getsize(path) if os.path.isfile(path) else 0
     log = Recording.read(path, bar("reading the log, bytes", size))
     if not 0 <= warmup < len(log.requests):
         raise UserError(f"{path} has {len(log.requests)} requests, and --warmup {warmup} leaves none to measure; give fewer")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,6 +10,8 @@ from jaxserve.load.metrics import summarise
 from jaxserve.load.result import Run
 from jaxserve.load.slo import SLO
 from models.errors import UserError
+from models.files import LARGEST
+from models.json_text import read_json
 
 RANDOM = "random:"  # before the shape of a model whose weights were drawn
 ON_CPU = ", cpu,"  # within the name of a machine without an accelerator (`costmodel.host.host_key`)
@@ -38,15 +39,11 @@ class Measured(NamedTuple):
         before, equals, after = text.partition("=")
         said = int(before) if equals and before.isdecimal() else None
         path = Path(after if said is not None else text)
+        given = read_json(path, name=f"--measured {path}", fix=_WHAT, most=LARGEST)
         try:
-            given = json.loads(path.read_text(encoding="utf-8"))
             runs = [Run.from_json(each) for each in _runs(given)]
-        except OSError as error:
-            raise UserError(f"--measured {path} cannot be read: {error.strerror}; {_WHAT}") from None
         except UserError as error:
             raise UserError(f"--measured {path}: {error}") from None
-        except ValueError as error:
-            raise UserError(f"--measured {path} is no JSON ({str(error).partition(chr(10))[0]}); {_WHAT}") from None
         return tuple(cls._of(path, run, said) for run in runs)
 
     @classmethod

@@ -138,7 +138,7 @@ def test_a_config_of_ones_own(here: Any, tmp_path: Path):
     with pytest.raises(UserError, match="num_local_experts"):
         here("params", "--model", str(path))
     path.write_text("{")
-    with pytest.raises(UserError, match="is no JSON"):
+    with pytest.raises(UserError, match="not valid JSON"):
         here("params", "--model", str(path))
 
 
@@ -194,7 +194,7 @@ def test_ledger_of_a_step_compiled_now(here: Any, tmp_path: Path):
         (("decode", "--csv", "--json"), "give one of them"),
         (("decode", "--measure", "3"), "add --chip host"),
         (("decode", "--measure", "3", "--analytical", "--chip", "host"), "give one of them"),
-        (("ledger", "no.hlo"), "no.hlo cannot be read"),
+        (("ledger", "no.hlo"), "no.hlo: no such file"),
         (("ledger", "--trips", "3"), "--trips belongs to a FILE"),
         (("ledger", "--layers", "33"), "--layers is 33; llama-3-8b has 32"),
         (("ledger", "--chip", "l4"), "no compiler here for l4"),

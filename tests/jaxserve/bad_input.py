@@ -60,7 +60,9 @@ CASES = {
     "report that is no page": Case(options(*TINY, "--report", "out.pdf"), r"--report is 'out\.pdf'; give .*html|plotly"),
     "missing model file": Case(options("--model", "./none.gguf"), r"\./none\.gguf: no such file or folder"),
     "missing model folder": Case(options("--model", "none/"), "none/: no such file or folder"),
-    "missing prompt file": Case(options(*TINY, "--prompt-file", "none.txt"), r"none\.txt: no such prompt file; give"),
+    "missing prompt file": Case(
+        options(*TINY, "--prompt-file", "none.txt"), r"none\.txt: no such file; give a UTF-8 text file"
+    ),
     "truncated safetensors header": Case(truncated_safetensors, r"model\.safetensors: truncated .*; download it again"),
     "truncated GGUF tensor data": Case(truncated_gguf, r"m\.gguf: truncated: tensor \S+ ends at byte \d+ and the file at \d+;"),
     "wrong dtype": Case(options(*TINY, "--dtype", "int3"), "--dtype 'int3' is not supported; give auto, float32 or bfloat16"),

@@ -21,7 +21,7 @@ __all__ = ["here", "in_process", "shared"]
 TINY = ("--prompts", "prompts.txt", "--model", "random:tiny", "--dtype", "float32")
 BAD = {
     "no prompts": ((), "Missing option '--prompts'"),
-    "missing prompt file": (("--prompts", "none.txt"), r"none\.txt: no such prompt file; give"),
+    "missing prompt file": (("--prompts", "none.txt"), r"none\.txt: no such file; give a UTF-8 text file"),
     "file without a prompt": (("--prompts", "empty.txt"), r"empty\.txt: the file holds no prompt; write at least one"),
     "not JSON": (("--prompts", "bad.jsonl"), r"bad\.jsonl, line 2: not valid JSON"),
     "unknown model": (("--prompts", "prompts.txt", "--model", "smolm2"), "'smolm2' is no model name"),
@@ -66,7 +66,7 @@ BAD = {
         (*TINY, "--ladder", "ladder.json"),
         "prompt 3 has 18 tokens, .* needs a context of 145, but the limit is 48; .*, or serve with a larger context$",
     ),
-    "ladder": ((*TINY, "--ladder", "prompts.txt"), r"prompts\.txt: not valid JSON; give a file that jaxserve\.buckets"),
+    "ladder": ((*TINY, "--ladder", "prompts.txt"), r"prompts\.txt: not valid JSON \(.*\); give a file that jaxserve\.buckets"),
     "pages": ((*TINY, "--pages", "100000000"), "this engine needs about .* of memory .* are available; lower pages or rows"),
     "log in no folder": ((*TINY, "--log", "none/steps.jsonl"), r"the step log none/steps\.jsonl can't be written: No such file"),
     "log over the prompts": ((*TINY, "--log", "./prompts.txt"), r"--log prompts\.txt is the file of --prompts and would be written"),

@@ -66,9 +66,9 @@ def test_a_ladder_that_does_not_fit(given: dict[str, Any], rows: int, context: i
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (None, r"l\.json: can't be read \(No such file or directory\); give a file that jaxserve\.buckets --out wrote"),
-        (b"{", r"l\.json: not valid JSON; give a file"),
-        (b"\xff\xfe", r"l\.json: not valid JSON; give a file"),
+        (None, r"l\.json: no such file; give a file that jaxserve\.buckets --out wrote"),
+        (b"{", r"l\.json: not valid JSON \(.*\); give a file"),
+        (b"\xff\xfe", r"l\.json: not valid JSON \(.*\); give a file"),
         (b"[]", r"l\.json: ladder: list is no ladder; give an object"),
         (b'{"batches": [1]}', r"l\.json: ladder: widths is missing"),
     ],

@@ -46,13 +46,13 @@ def test_jsonl(write):
         ("p.txt", "", "the file holds no prompt"),
         ("p.txt", "\n  \n", "the file holds no prompt"),
         ("p.jsonl", "\n", "the file holds no prompt"),
-        ("p.txt", b"good\n\xff\n", "byte 5 is not UTF-8; save the file as UTF-8"),
-        ("p.jsonl", '{"prompt": "a"}\n\n{"prompt": \n', r"p\.jsonl, line 3: not valid JSON \(Expecting value\)"),
+        ("p.txt", b"good\n\xff\n", "byte 5 is not UTF-8; give a UTF-8 text file"),
+        ("p.jsonl", '{"prompt": "a"}\n\n{"prompt": \n', r"p\.jsonl, line 3: not valid JSON \(Expecting value at"),
         ("p.jsonl", "[" * 100_000, "line 1: not valid JSON"),
         (
             "p.jsonl",
             '{"prompt": "a\\ud83db"}\n',
-            r"p\.jsonl, line 1: the text holds half of a character, U\+D83D, at place 2; write",
+            r"p\.jsonl, line 1: not valid JSON \(it holds half of a character, U\+D83D\); write",
         ),
         ("p.jsonl", '"prompt"\n', "line 1: no prompt; write an object such as"),
         ("p.jsonl", '{"text": "a"}\n', "line 1: no prompt"),
@@ -67,7 +67,7 @@ def test_bad_content(write, name, content, message):
 
 
 def test_missing_and_folder(tmp_path):
-    with pytest.raises(UserError, match="no such prompt file"):
+    with pytest.raises(UserError, match="no such file; give a UTF-8 text file"):
         read_prompts(tmp_path / "none.txt")
     with pytest.raises(UserError, match="this is a folder"):
         read_prompts(tmp_path)

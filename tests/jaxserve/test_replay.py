@@ -63,7 +63,7 @@ def test_malformed(plans: list[tuple[float, Plan]], tmp_path: Path):
     altered(tmp_path / "steps.jsonl", '{"event":"folded"', '{"event":"folded')
     done = run("jaxserve.replay", "steps.jsonl", cache=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
-    assert error_line(done.stderr).startswith("error: line 5 of steps.jsonl: it is no JSON: ")
+    assert error_line(done.stderr).startswith("error: line 5 of steps.jsonl: not valid JSON (")
 
 
 def invoke(*arguments: str) -> tuple[int, str]:

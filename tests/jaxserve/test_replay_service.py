@@ -114,7 +114,7 @@ def test_bad_input(here: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     for first in ("19", "60", "61"):
         with pytest.raises(UserError, match=rf"--first is {first}; fitting takes 20 requests to 59, for the others must judge"):
             here(folder, "--first", first)
-    with pytest.raises(UserError, match=r"--silicon .* can't be read"):
+    with pytest.raises(UserError, match=r"--silicon .* no such file"):
         here(folder, "--silicon", tmp_path / "none.json")
     (folder / "requests.jsonl").write_text("{}\n")
     with pytest.raises(UserError, match=r"requests.jsonl line 1: 'input_toks' is missing"):

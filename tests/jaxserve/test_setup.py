@@ -115,7 +115,7 @@ def test_more_memory_than_there_is():
     [
         ({"model": "smolm2"}, "'smolm2' is no model name"),
         ({"context": 1025}, "context is 1025; random:tiny takes 1 to 1024 tokens"),
-        ({"ladder": "none.json"}, r"none\.json: can't be read"),
+        ({"ladder": "none.json"}, r"none\.json: no such file"),
     ],
 )
 def test_refused(given: dict[str, Any], message: str):

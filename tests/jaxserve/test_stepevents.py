@@ -33,11 +33,11 @@ def test_the_last_line_may_be_cut_anywhere(small: Path):
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("{", "it is no JSON: "),
+        ("{", "not valid JSON ("),
         ("[1]", "it is no JSON object: b'[1]"),
-        ("\xff", "it is no JSON"),
-        ("", "it is no JSON"),
-        ('{"event":"cancelled","id":NaN,"now":0}', "it is no JSON: NaN is no number"),
+        ("\xff", "not valid JSON"),
+        ("", "not valid JSON"),
+        ('{"event":"cancelled","id":NaN,"now":0}', "not valid JSON (NaN is no number"),
         ('{"event":"log"}', "the event is 'log'; there are submitted, cancelled, planned, folded, stepped"),
         ('{"event":["x"]}', "the event is ['x']"),
         ('{"event":"cancelled","now":0}', "cancelled lacks the field id"),
@@ -83,8 +83,11 @@ def test_another_head_is_refused(small: Path, change: dict[str, Any], says: str)
     assert refusal(small).startswith(f"line 1 of {small}: {says}")
 
 
+GIVE = "give the file that an engine or a simulation wrote"
+
+
 def test_what_is_no_log_is_refused(tmp_path: Path):
     (tmp_path / "empty").touch()
     assert refusal(tmp_path / "empty") == f"the step log {tmp_path / 'empty'} is empty"
-    assert refusal(tmp_path / "none") == f"the step log {tmp_path / 'none'} can't be read: No such file or directory"
-    assert refusal(tmp_path) == f"the step log {tmp_path} can't be read: Is a directory"
+    assert refusal(tmp_path / "none") == f"the step log {tmp_path / 'none'}: no such file; {GIVE}"
+    assert refusal(tmp_path) == f"the step log {tmp_path}: this is a folder; {GIVE}"

@@ -63,6 +63,6 @@ def test_people_get_a_table_that_names_its_witness(tmp_path: Path):
 @pytest.mark.slow
 def test_bad_input(tmp_path: Path):
     found = commands.run("scripts.simulated_bench", "--machine", "none.json", *LOAD, cache=tmp_path)
-    assert found.returncode == 2 and "none.json: can't be read" in error_line(found.stderr)
+    assert found.returncode == 2 and "none.json: no such file" in error_line(found.stderr)
     found = commands.run("scripts.simulated_bench", "--machine", machine(tmp_path), *LOAD, "--budgets", "2", cache=tmp_path)
     assert found.returncode == 2 and "a budget of 2 tokens a step is too small for 4 rows" in error_line(found.stderr)

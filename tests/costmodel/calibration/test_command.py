@@ -69,7 +69,7 @@ def test_known_parameters_come_out(tmp_path: Path, capsys: pytest.CaptureFixture
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--silicon", "nowhere"], r"h100_sxm_gemm\.csv: can't be read"),
+        (["--silicon", "nowhere"], r"h100_sxm_gemm\.csv: no such file"),
         (["--silicon", ".", "--out", "no/such/file.json"], "there is no folder"),
         (["--silicon", ".", "--out", "."], r"--out \. is a folder; give a file in it, such as kernels\.json"),
         (["--silicon", ".", "--chip", "h1000"], "unknown chip"),

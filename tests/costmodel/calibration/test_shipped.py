@@ -44,10 +44,10 @@ def test_what_is_given_instead(tmp_path: Path):
     own.write_text(json.dumps(kernels(None).to_json()))
     chosen = choose(str(own))
     assert chosen is not None and chosen.source == str(own) and chosen.silicon == kernels(None)
-    with pytest.raises(UserError, match=r"--silicon .*nothing.json: can't be read: .*or none"):
+    with pytest.raises(UserError, match=r"--silicon .*nothing.json: no such file; .*or none"):
         choose(str(tmp_path / "nothing.json"))
     own.write_text("{")
-    with pytest.raises(UserError, match=r"--silicon .*own.json: it is no JSON"):
+    with pytest.raises(UserError, match=r"--silicon .*own.json: not valid JSON"):
         choose(str(own))
     own.write_text("[]")
     with pytest.raises(UserError, match=r"--silicon .*own.json: it holds no kernels"):

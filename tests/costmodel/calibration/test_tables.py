@@ -40,5 +40,5 @@ def test_bad_lines_are_named(tmp_path: Path, text: str, says: str):
 
 
 def test_no_file(tmp_path: Path):
-    with pytest.raises(UserError, match=r"none\.csv: can't be read \(No such file or directory\)"):
+    with pytest.raises(UserError, match=r"none\.csv: no such file"):
         read_times(tmp_path / "none.csv", ("m",))

@@ -145,7 +145,7 @@ def test_bad_paths_are_refused_before_the_work(tmp_path: Path):
     with pytest.raises(UserError, match="there is no folder"):
         check_path(tmp_path / "nowhere" / "out.html")
     (tmp_path / "taken.html").mkdir()
-    with pytest.raises(UserError, match="cannot be written"):
+    with pytest.raises(UserError, match="is a folder; give a file in it"):
         write_report(tmp_path / "taken.html", [made("a", count=20)])
 
 

@@ -32,7 +32,7 @@ from tests.jaxserve.sizing.studies import FACTS, SHORT, Here
         (("--price", "h100=2"), r"--price belongs to a search; add --search"),
         (("--price", "h100"), r"--price is 'h100'; give a chip and what an hour of it costs"),
         (("--silicon", "x"), r"--silicon names the kernels of calibrated step times; add --step-times calibrated"),
-        (("--measured", "none.json"), r"--measured none\.json cannot be read: No such file or directory; give what"),
+        (("--measured", "none.json"), r"--measured none\.json: no such file; give what"),
     ],
 )
 def test_bad_input(here: Here, options: tuple[str, ...], message: str):

@@ -91,7 +91,7 @@ def test_what_does_not_go_together(here: Here):
         (CALIBRATED[2:], "--machine holds calibrated step times of an engine; give it with --step-times calibrated"),
         ((*CALIBRATED, "--silicon", "x"), "and without --silicon"),
         ((*CALIBRATED, "--search"), "--clients, --measured and --machine belong to the study of one deployment"),
-        (CALIBRATED, r"machine\.json: can't be read"),
+        (CALIBRATED, r"machine\.json: no such file"),
     ):
         with pytest.raises(UserError, match=message):
             here(*OPTIONS, *options)

@@ -95,7 +95,7 @@ def test_a_cap_that_the_server_does_not_tell(here: Here, tmp_path: Path):
 
 def test_bad_files(here: Here, tmp_path: Path):
     (tmp_path / "no.json").write_text("{")
-    with pytest.raises(UserError, match=r"no\.json is no JSON"):
+    with pytest.raises(UserError, match=r"no\.json: not valid JSON"):
         here(*FACTS, "--measured", str(tmp_path / "no.json"))
     (tmp_path / "other.json").write_text("{}")
     with pytest.raises(UserError, match=r"other\.json: this is no run"):

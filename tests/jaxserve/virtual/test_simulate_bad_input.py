@@ -110,7 +110,7 @@ def test_faults_that_cannot_be(text: str, message: str):
         ((*RATE, "--step-times", "compiled", "--tensor-parallel", "2"), "compiled is of one chip"),
         ((*RATE, "--step-times", "compiled", "--model", "palm-8b"), "the engine has no program of palm-8b"),
         ((*RATE, "--step-times", "log"), "add --log FILE"),
-        (("--log", "none.jsonl"), "the step log none.jsonl can't be read: No such file"),
+        (("--log", "none.jsonl"), "the step log none.jsonl: no such file"),
         (("--log", "none.jsonl", "--step-times", "calibrated"), "--log has step times of its own"),
         (("--log", "none.jsonl", "--fault", "slow 1s x2"), "--fault is given, and a --log says itself what ran"),
         ((*RATE, "--report", "out.pdf"), "give a name that ends in .html"),
