@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +9,8 @@ from costmodel.architecture import CONFIG, Architecture, Experts, Latent
 from costmodel.config_weights import attention, edges, latent_attention, mixture, norms
 from models.errors import UserError
 from models.hf_config import ARCHITECTURES, from_hf
+from models.hf_rope import read_ropes
+from models.json_keys import JsonKeys, short
 
 MIXTURES = (
     "MixtralForCausalLM",
@@ -18,7 +19,6 @@ MIXTURES = (
     "DeepseekV2ForCausalLM",
     "DeepseekV3ForCausalLM",
 )
-_MAX_SIZE = 1 << 24
 
 
 def from_config(config: Mapping[str, Any], *, name: str | None = None, origin: str = "config.json") -> Architecture:
@@ -33,50 +33,38 @@ def from_config(config: Mapping[str, Any], *, name: str | None = None, origin: s
       UserError: unknown architecture, a needed key is missing, or a value that no model can have.
     """
     given = config.get("architectures")
-    kind = str(given[0]) if isinstance(given, list) and given else "(none)"
+    first = given[0] if isinstance(given, list) and given else "(none)"
+    kind = first if isinstance(first, str) and len(first) < 80 and first.isprintable() else short(first)
     if kind in ARCHITECTURES:
         return Architecture.of(from_hf(config, origin=origin), name)
     if kind not in MIXTURES:
         known = ", ".join([*ARCHITECTURES, *MIXTURES])
         raise UserError(f"{origin}: architecture {kind} is not supported; supported are {known}")
-    return _mixture(_Keys(config, kind, origin), name or kind)
+    keys = JsonKeys(config, origin, f"a {kind} config")
+    return _mixture(keys, kind, name or kind)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Keys:
-    """The sizes of a config, each checked when it is read."""
-
-    config: Mapping[str, Any]
-    kind: str
-    origin: str
-
-    def __call__(self, key: str, default: int | None = None, *, least: int = 1) -> int:
-        value = self.config.get(key)
-        if value is None and default is None:
-            raise UserError(f"{self.origin}: key {key!r} is missing; a {self.kind} config needs it")
-        value = default if value is None else value
-        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= _MAX_SIZE:
-            raise UserError(f"{self.origin}: {key} is {value!r}; it must be a whole number from {least} to {_MAX_SIZE}")
-        return value
-
-
-def _mixture(size: _Keys, name: str) -> Architecture:
-    hidden, layers, heads = size("hidden_size"), size("num_hidden_layers"), size("num_attention_heads")
-    vocab, tied = size("vocab_size"), bool(size.config.get("tie_word_embeddings", False))
-    deepseek, qwen = size.kind.startswith("Deepseek"), size.kind.startswith("Qwen")
-    experts = _experts(size, layers)
-    ffn = size("intermediate_size")
-    latent, kv_heads = None, size("num_key_value_heads", heads)
+def _mixture(keys: JsonKeys, kind: str, name: str) -> Architecture:
+    hidden, layers, heads = (
+        keys.size("hidden_size"),
+        keys.size("num_hidden_layers", most=1024),
+        keys.size("num_attention_heads"),
+    )
+    vocab, tied = keys.size("vocab_size"), keys.flag("tie_word_embeddings")
+    deepseek, qwen = kind.startswith("Deepseek"), kind.startswith("Qwen")
+    experts = _experts(keys, kind, layers)
+    ffn = keys.size("intermediate_size")
+    latent, kv_heads = None, keys.size("num_key_value_heads", heads)
     if deepseek:
-        latent = _latent(size)
+        latent = _latent(keys)
         head_dim, kv_heads = latent.nope_dim + latent.rope_dim, heads
         mixer = latent_attention(layers, hidden, heads, latent)
     else:
-        head_dim = size("head_dim", max(hidden // heads, 1))
-        bias = size.kind == "Qwen2MoeForCausalLM" and bool(size.config.get("qkv_bias", True))
-        mixer = attention(layers, hidden, heads, kv_heads, head_dim, bias=bias, qk_norm=size.kind == "Qwen3MoeForCausalLM")
+        head_dim = keys.size("head_dim", max(hidden // heads, 1))
+        bias = kind == "Qwen2MoeForCausalLM" and keys.flag("qkv_bias", True)
+        mixer = attention(layers, hidden, heads, kv_heads, head_dim, bias=bias, qk_norm=kind == "Qwen3MoeForCausalLM")
     blocks = mixture(
-        layers, hidden, ffn, experts, bias=size.kind == "DeepseekV3ForCausalLM", shared_gate=qwen and experts.shared_ffn > 0
+        layers, hidden, ffn, experts, bias=kind == "DeepseekV3ForCausalLM", shared_gate=qwen and experts.shared_ffn > 0
     )
     return Architecture(
         name=name,
@@ -87,8 +75,8 @@ def _mixture(size: _Keys, name: str) -> Architecture:
         kv_heads=kv_heads,
         head_dim=head_dim,
         ffn=ffn,
-        max_positions=size("max_position_embeddings"),
-        windows=_windows(size, layers, qwen, deepseek),
+        max_positions=read_ropes(keys).context,
+        windows=_windows(keys, layers, qwen, deepseek),
         tied_head=tied,
         weights=(*edges(vocab, hidden, tied=tied), *norms(layers, hidden), *mixer, *blocks),
         source=CONFIG,
@@ -97,34 +85,34 @@ def _mixture(size: _Keys, name: str) -> Architecture:
     )
 
 
-def _experts(size: _Keys, layers: int) -> Experts:
-    if size.kind == "MixtralForCausalLM":
-        return Experts(size("num_local_experts"), size("num_experts_per_tok"), size("intermediate_size"))
-    width, top_k = size("moe_intermediate_size"), size("num_experts_per_tok")
-    if size.kind.startswith("Deepseek"):
-        every, first = size("moe_layer_freq", 1), size("first_k_dense_replace", 0, least=0)
+def _experts(keys: JsonKeys, kind: str, layers: int) -> Experts:
+    if kind == "MixtralForCausalLM":
+        return Experts(keys.size("num_local_experts"), keys.size("num_experts_per_tok"), keys.size("intermediate_size"))
+    width, top_k = keys.size("moe_intermediate_size"), keys.size("num_experts_per_tok")
+    if kind.startswith("Deepseek"):
+        every, first = keys.size("moe_layer_freq", 1), keys.size("first_k_dense_replace", 0, least=0)
         dense = sum(i < first or i % every != 0 for i in range(layers))
-        return Experts(size("n_routed_experts"), top_k, width, size("n_shared_experts", 0, least=0) * width, dense)
-    every, plain = size("decoder_sparse_step", 1), size.config.get("mlp_only_layers") or []
+        return Experts(keys.size("n_routed_experts"), top_k, width, keys.size("n_shared_experts", 0, least=0) * width, dense)
+    every, plain = keys.size("decoder_sparse_step", 1), keys.values.get("mlp_only_layers") or []
+    if not isinstance(plain, list):
+        raise keys.refused("mlp_only_layers", "it must be a list of layers")
     dense = sum(i in plain or (i + 1) % every != 0 for i in range(layers))
-    return Experts(size("num_experts"), top_k, width, size("shared_expert_intermediate_size", 0, least=0), dense)
+    return Experts(keys.size("num_experts"), top_k, width, keys.size("shared_expert_intermediate_size", 0, least=0), dense)
 
 
-def _latent(size: _Keys) -> Latent:
-    rank = size.config.get("q_lora_rank")
+def _latent(keys: JsonKeys) -> Latent:
     return Latent(
-        kv_rank=size("kv_lora_rank"),
-        rope_dim=size("qk_rope_head_dim"),
-        nope_dim=size("qk_nope_head_dim"),
-        value_dim=size("v_head_dim"),
-        q_rank=None if rank is None else size("q_lora_rank"),
+        kv_rank=keys.size("kv_lora_rank"),
+        rope_dim=keys.size("qk_rope_head_dim"),
+        nope_dim=keys.size("qk_nope_head_dim"),
+        value_dim=keys.size("v_head_dim"),
+        q_rank=keys.size("q_lora_rank") if keys.given("q_lora_rank") else None,
     )
 
 
-def _windows(size: _Keys, layers: int, qwen: bool, deepseek: bool) -> tuple[int | None, ...]:
+def _windows(keys: JsonKeys, layers: int, qwen: bool, deepseek: bool) -> tuple[int | None, ...]:
     """Mixtral slides where it has a window; Qwen only when asked, and only above max_window_layers; DeepSeek never."""
-    config = size.config
-    if deepseek or config.get("sliding_window") is None or (qwen and not config.get("use_sliding_window", False)):
+    if deepseek or not keys.given("sliding_window") or (qwen and not keys.flag("use_sliding_window")):
         return (None,) * layers
-    window, first = size("sliding_window"), size("max_window_layers", layers, least=0) if qwen else 0
+    window, first = keys.size("sliding_window"), keys.size("max_window_layers", layers, least=0) if qwen else 0
     return tuple(window if i >= first else None for i in range(layers))

@@ -51,13 +51,13 @@ def _yarn(freq: np.ndarray, rope: RopeConfig, head_dim: int) -> np.ndarray:
     """YaRN (Peng et al. 2023, section 3.2): the ramp runs over dimensions, from beta_fast to beta_slow turns."""
 
     def dimension(turns: float) -> float:
-        return head_dim * math.log(rope.original_positions / (turns * 2 * math.pi)) / (2 * math.log(rope.theta))
+        return head_dim * (math.log(rope.original_positions) - math.log(turns * 2 * math.pi)) / (2 * math.log(rope.theta))
 
     low, high = dimension(rope.beta_fast), dimension(rope.beta_slow)
     if rope.truncate:
         low, high = math.floor(low), math.ceil(high)
     low, high = max(low, 0), min(high, head_dim - 1)
-    ramp = (np.arange(head_dim // 2) - low) / max(high - low, 1e-3)
+    ramp = (np.arange(head_dim // 2) - low) / (high - low or 1e-3)
     ramp = np.clip(ramp, 0.0, 1.0)
     return freq * (1.0 - ramp + ramp / rope.factor)
 

@@ -59,7 +59,7 @@ def _of_file(path: Path) -> ModelChoice:
     fix = "give a Hugging Face config.json or a folder with one"
     given = read_object(path, name=f"--model {path}", fix=fix, strict=False)
     names, stem = given.get("architectures"), path.resolve().parent.name
-    if isinstance(names, list) and names and names[0] in ARCHITECTURES:
+    if isinstance(names, list) and names and isinstance(names[0], str) and names[0] in ARCHITECTURES:
         config = from_hf(given, origin=str(path))
         return ModelChoice(stem, as_architecture(config), config)
     return ModelChoice(stem, from_config(given, name=stem, origin=str(path)), None)

@@ -89,6 +89,9 @@ def hf_config(
         config["hidden_activation"] = "gelu_pytorch_tanh"
         if config["num_hidden_layers"] == _GEMMA3_27B_LAYERS:
             config["query_pre_attn_scalar"] = config["hidden_size"] // max(config["num_attention_heads"], 1)
+        config.setdefault("query_pre_attn_scalar", _head_dim(config))
+    config.setdefault("head_dim", _head_dim(config))  # the defaults of GGUF, which are not those of transformers
+    config.setdefault("num_key_value_heads", config["num_attention_heads"])
     return config
 
 

@@ -41,6 +41,21 @@ def test_windows():
     assert sliding.windows == (None,) * 21 + (32768,) * 3
 
 
+def test_context_under_scaled_rope():
+    yarn = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}
+    assert from_config({**QWEN, "rope_scaling": yarn}).max_positions == 131_072
+    assert (
+        from_config(
+            {**DEEPSEEK, "rope_scaling": {**yarn, "factor": 40, "original_max_position_embeddings": 4096}}
+        ).max_positions
+        == 163_840
+    )
+
+
+def test_sizes_written_with_a_point():
+    assert from_config({**MIXTRAL, "hidden_size": 4096.0}) == from_config(MIXTRAL)
+
+
 def test_layers_without_experts():
     every_second = from_config({**QWEN, "decoder_sparse_step": 2, "mlp_only_layers": [1]})
     assert every_second.experts and every_second.experts.dense_layers == 25
@@ -86,8 +101,17 @@ def test_a_missing_key_is_named(config, key):
             "architecture GPT2LMHeadModel is not supported; supported are LlamaForCausalLM.*Mixtral",
         ),
         ({"architectures": None}, r"architecture \(none\) is not supported"),
+        ({"architectures": [["Mixtral"]]}, r"architecture \['Mixtral'\] is not supported"),
+        ({"tie_word_embeddings": "false"}, "tie_word_embeddings is 'false'; it must be true or false"),
+        ({"num_hidden_layers": 1 << 24}, "num_hidden_layers is 16777216; it must be a whole number from 1 to 1024"),
+        ({"rope_scaling": {"factor": 4.0}}, "rope_scaling.rope_type is None; beside 'factor' it must be one of"),
     ],
 )
 def test_values_that_no_model_has(change, message):
     with pytest.raises(UserError, match=message):
         from_config({**MIXTRAL, **change})
+
+
+def test_layers_without_experts_are_a_list():
+    with pytest.raises(UserError, match="mlp_only_layers is 3; it must be a list of layers"):
+        from_config({**QWEN, "mlp_only_layers": 3})

@@ -7,10 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from models import rotary
 from models.config import RopeConfig
+from models.errors import UserError
 from models.hf_config import from_hf
+from models.hf_rope import TYPES
 from tests.models import checkpoints
 
 HEAD_DIM, FAR = 64, 131_071
@@ -55,12 +59,69 @@ def angle_and_amplitude(rope: RopeConfig, i: int, position: int, context: int) -
     if rope.truncate:
         low, high = float(math.floor(low)), float(math.ceil(high))
     low, high = max(low, 0.0), min(high, HEAD_DIM - 1.0)
-    interpolated = min(max((i - low) / (high - low), 0.0), 1.0)
+    interpolated = min(max((i - low) / (high - low or 0.001), 0.0), 1.0)
     f = f / rope.factor * interpolated + f * (1 - interpolated)
-    amplitude = 0.1 * math.log(rope.factor) + 1
+    larger = max(math.log(rope.factor), 0)  # a factor below 1 changes no temperature
+    amplitude = 0.1 * larger + 1
     if rope.mscale is not None and rope.mscale_all_dim is not None:
-        amplitude = (0.1 * rope.mscale * math.log(rope.factor) + 1) / (0.1 * rope.mscale_all_dim * math.log(rope.factor) + 1)
+        amplitude = (0.1 * rope.mscale * larger + 1) / (0.1 * rope.mscale_all_dim * larger + 1)
     return position * f, rope.attention_factor or amplitude
+
+
+FAR_RULES: dict[str, dict[str, Any]] = {
+    "linear": {"factor": 4.0},
+    "dynamic": {"factor": 4.0},
+    "yarn": {"factor": 4.0, "original_max_position_embeddings": 32_768},
+    "llama3": {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192},
+}
+
+
+@pytest.mark.parametrize("kind", FAR_RULES)
+def test_table_is_right_at_the_last_position_that_a_config_allows(kind: str):
+    positions = 131_072 if kind == "llama3" else 32_768
+    changes: dict[str, Any] = {
+        "head_dim": HEAD_DIM,
+        "max_position_embeddings": positions,
+        "rope_scaling": {"type": kind, **FAR_RULES[kind]},
+    }
+    config = from_hf(checkpoints.hf_config(**changes))
+    assert config.max_positions == 131_072
+    last = rotary.table(config.rope, HEAD_DIM, config.max_positions)[-1]
+    for i in range(HEAD_DIM // 2):
+        angle, amplitude = angle_and_amplitude(config.rope, i, 131_071, 131_072)
+        np.testing.assert_allclose(last[:, i], (amplitude * math.cos(angle), amplitude * math.sin(angle)), atol=3e-7)
+
+
+REAL = st.floats(0.1, 64)
+ENTRY = st.fixed_dictionaries(
+    {"type": st.sampled_from([*FAR_RULES]), "factor": REAL, "low_freq_factor": REAL, "high_freq_factor": REAL},
+    optional={
+        "original_max_position_embeddings": st.integers(1, 1 << 17),
+        "rope_theta": st.floats(1.1, 1e9),
+        "beta_fast": REAL,
+        "beta_slow": REAL,
+        "truncate": st.booleans(),
+        "attention_factor": REAL,
+        "mscale": REAL,
+        "mscale_all_dim": REAL,
+    },
+)
+
+
+@given(ENTRY, st.integers(1, 1 << 17))
+@settings(max_examples=150, deadline=None)
+def test_frequencies_of_any_config_are_those_of_the_papers(entry: dict[str, Any], positions: int):
+    of = {key: value for key, value in entry.items() if key in TYPES[entry["type"]] | {"type", "rope_theta"}}
+    config = checkpoints.hf_config(rope_theta=None, head_dim=HEAD_DIM, max_position_embeddings=positions, rope_parameters=of)
+    try:
+        model = from_hf(config)
+    except UserError:
+        return
+    rope, context = model.rope, model.max_positions
+    frequencies, scale = rotary.inverse_frequencies(rope, HEAD_DIM, context), rotary.amplitude(rope)
+    for i in range(HEAD_DIM // 2):
+        angle, amplitude = angle_and_amplitude(rope, i, 1, context)
+        np.testing.assert_allclose([frequencies[i], scale], [angle, amplitude], rtol=1e-9)
 
 
 @pytest.mark.parametrize("name", ROPES)
