@@ -31,6 +31,7 @@ class Provenance:
       weights, config, tokenizer, chat_template: the sources of each part; none where the model lacks it.
       end_tokens: (token id, the sources that name it) of each token that ends an answer, in the order in which they were found.
       ignored: what was there and changes nothing.
+      remarks: what a reader decided where files contradict each other, each in one sentence without a full stop.
     """
 
     weights: tuple[str, ...] = ()
@@ -39,10 +40,11 @@ class Provenance:
     chat_template: tuple[str, ...] = ()
     end_tokens: tuple[tuple[int, tuple[str, ...]], ...] = ()
     ignored: tuple[Ignored, ...] = ()
+    remarks: tuple[str, ...] = ()
 
     def __or__(self, other: Provenance) -> Provenance:
         """Both, each source once."""
-        parts = ("weights", "config", "tokenizer", "chat_template", "ignored")
+        parts = ("weights", "config", "tokenizer", "chat_template", "ignored", "remarks")
         joined: dict[str, Any] = {part: _once(getattr(self, part), getattr(other, part)) for part in parts}
         ends = joined_ends([*self.end_tokens, *other.end_tokens])
         return Provenance(**joined, end_tokens=tuple(ends.items()))
@@ -56,6 +58,7 @@ class Provenance:
             "chat_template": list(self.chat_template),
             "end_tokens": [{"id": token, "sources": list(sources)} for token, sources in self.end_tokens],
             "ignored": [entry._asdict() for entry in self.ignored],
+            "remarks": list(self.remarks),
         }
 
     def __str__(self) -> str:
@@ -67,7 +70,7 @@ class Provenance:
         if self.ignored:
             count = len(self.ignored)
             told.append(f"{count} entries ignored (--json lists them)" if count > 1 else "1 entry ignored (--json lists it)")
-        return "; ".join(told)
+        return "; ".join([*told, *self.remarks])
 
 
 def joined_ends(ends: Iterable[tuple[int, Iterable[str]]]) -> dict[int, tuple[str, ...]]:

@@ -21,6 +21,7 @@ from models.checkpoint.base import Checkpoint
 from models.checkpoint.random import RandomCheckpoint
 from models.config import ModelConfig
 from models.errors import UserError
+from models.files import shown
 
 Path = tuple[Any, ...]  # of a weight in the module: ("layers", 0, "attention", "qkv")
 Put = Callable[[Any], jax.Array]  # host or device array -> where the weight is to live
@@ -40,11 +41,12 @@ def load(checkpoint: Checkpoint | RandomCheckpoint, dtype: DTypeLike, *, put: Pu
       The graph definition and the filled state: `nnx.merge` of the two is the module.
 
     Raises:
-      UserError: a tensor is missing, is not part of the architecture, or has the wrong shape.
+      UserError: a tensor is missing, is not part of the architecture, has the wrong shape, or holds NaN or infinity.
     """
     if isinstance(checkpoint, RandomCheckpoint):
         return random_weights(checkpoint.config, dtype, checkpoint.seed, put=put)
     config = checkpoint.config
+    _count_layers(checkpoint)
     graph, wanted = nnx.split(transformer.abstract(config, dtype))
     flat = nnx.to_flat_state(wanted)
     _compare(checkpoint, flat)
@@ -56,12 +58,13 @@ def load(checkpoint: Checkpoint | RandomCheckpoint, dtype: DTypeLike, *, put: Pu
 
 
 def check(checkpoint: Checkpoint | RandomCheckpoint) -> None:
-    """Refuse what `load` would refuse, by names and shapes alone: for a caller that has expensive work to do before it loads.
+    """Refuse what `load` would refuse by names and shapes alone: for a caller that has expensive work to do before it loads.
 
     Raises:
       UserError: as `load`.
     """
     if not isinstance(checkpoint, RandomCheckpoint):
+        _count_layers(checkpoint)
         _compare(checkpoint, nnx.to_flat_state(nnx.state(transformer.abstract(checkpoint.config))))
 
 
@@ -127,31 +130,82 @@ def _parts(weight: str, c: ModelConfig) -> list[tuple[str, int]]:
     }[weight]
 
 
+def _count_layers(checkpoint: Checkpoint) -> None:
+    """Refuse a config of more layers than there are before it is made a module of: a damaged number would take long."""
+    c = checkpoint.config
+    name = f"model.layers.{c.layers - 1}.self_attn.o_proj.weight"
+    if name not in checkpoint.names():
+        shape = [c.hidden, c.heads * c.head_dim]
+        raise UserError(f"{checkpoint.origin}: tensor {name} {shape} is missing, and the config says {c.layers} layers")
+
+
 def _compare(checkpoint: Checkpoint, flat: Iterable[tuple[Path, Any]]) -> None:
     """Compare names and shapes with the module's state before anything is read, so a wrong file is refused at once."""
     wanted = {path: list(_sources(path, checkpoint.config, variable.get_value().shape)) for path, variable in flat}
     present = set(checkpoint.names())
     for name, shape in (source for sources in wanted.values() for source in sources):
         if name not in present:
-            raise UserError(f"{checkpoint.origin}: tensor {name} {list(shape)} is missing; the checkpoint is incomplete")
+            reason = "the checkpoint is incomplete"
+            if name == "lm_head.weight":
+                reason = "tie_word_embeddings must be true where the embedding is the head"
+            raise UserError(f"{checkpoint.origin}: tensor {name} {list(shape)} is missing; {reason}")
         found = checkpoint.shape(name)
         if found != shape:
             raise UserError(f"{checkpoint.origin}: tensor {name} is {list(found)}; by the config it must be {list(shape)}")
         present.discard(name)
-    if checkpoint.config.tied_head:
-        present.discard("lm_head.weight")  # a copy of the embedding
-    extra = sorted(name for name in present if not name.endswith("rotary_emb.inv_freq"))  # made from the config instead
+    extra = sorted(present)
     if extra:
         others = f" (and {len(extra) - 1} more)" if len(extra) > 1 else ""
+        architecture = checkpoint.config.architecture
         raise UserError(
-            f"{checkpoint.origin}: tensor {extra[0]}{others} is not part of a "
-            f"{checkpoint.config.architecture} model with this config; the config belongs to another model"
+            f"{checkpoint.origin}: tensor {shown(extra[0])}{others} is not part of a {architecture} model with this config; "
+            f"{_reason(extra)}"
         )
+
+
+def _reason(extra: list[str]) -> str:
+    """What tensors that no model has tell, by the names that libraries of adapters and of quantisation give them."""
+    if any("lora_" in name or name.startswith("base_model.") for name in extra):
+        return "it is of an adapter, which must be merged into the model"
+    if any(name.rpartition(".")[2] in _QUANTISED for name in extra):
+        return "its weights are stored quantised, which is read from GGUF only"
+    if any(name.endswith(".bias") for name in extra):
+        return "the config says nothing of this bias"
+    return "the config belongs to another model"
+
+
+_QUANTISED = frozenset(
+    "qweight qzeros scales g_idx weight_scale weight_scale_inv weight_zero_point weight_packed weight_shape input_scale SCB absmax "
+    "quant_map nested_absmax nested_quant_map zeros".split()
+)
 
 
 def _assemble(checkpoint: Checkpoint, sources: Iterator[Source], leaf: jax.ShapeDtypeStruct) -> np.ndarray:
     out, row = np.empty(leaf.shape, leaf.dtype), 0
     for name, shape in sources:
-        out[row : row + shape[0]] = checkpoint.read(name)
+        rows, stored = out[row : row + shape[0]], checkpoint.read(name)
+        with np.errstate(over="ignore"):  # what does not fit becomes infinity, which is refused
+            rows[...] = stored
+        if not finite(rows):
+            at = next(i for i in range(len(rows)) if not finite(rows[i : i + 1]))
+            wrong = np.argmin(np.isfinite(rows[at].astype(np.float32)))
+            value = float(stored[at].reshape(-1)[wrong])
+            why = (
+                f"{rows.dtype} does not hold it; take another --dtype"
+                if np.isfinite(value)
+                else "the file is damaged or badly converted"
+            )
+            raise UserError(f"{checkpoint.origin}: tensor {name} holds {value:g} in row {at}; {why}")
         row += shape[0]
     return out
+
+
+_SCANNED = 1 << 16  # elements at a time, so that what is made of them stays in a core's cache
+
+
+def finite(array: np.ndarray) -> bool:
+    """Whether there is no NaN and no infinity in it. Read as a whole number without its sign, no finite number reaches infinity."""
+    bits = array.reshape(-1).view(f"u{array.dtype.itemsize}")
+    infinity = np.array(np.inf, array.dtype).view(bits.dtype)[()]
+    unsigned = bits.dtype.type(np.iinfo(bits.dtype).max >> 1)
+    return all((bits[at : at + _SCANNED] & unsigned).max() < infinity for at in range(0, bits.size, _SCANNED))

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import re
 import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
+import ml_dtypes
 import numpy as np
 import pytest
 from flax import nnx
 from gguf import GGMLQuantizationType as Kind
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 
 from models import transformer
 from models.checkpoint.base import Checkpoint
 from models.checkpoint.gguf import GGUFCheckpoint
-from models.checkpoint.load import load, random_weights
+from models.checkpoint.load import check, finite, load, random_weights
 from models.checkpoint.safetensors import SafetensorsCheckpoint
 from models.errors import UserError
 from models.hf_config import from_hf
@@ -103,11 +108,85 @@ def test_head_is_tied_untied_or_redundant(tmp_path: Path):
 
     assert "head" in weights("says untied", tie_word_embeddings=False)
     assert "head" in weights("says nothing", tie_word_embeddings=None)
-    assert "head" not in weights("says tied", tie_word_embeddings=True)
+    assert "head" in weights("says tied, and the head differs", tie_word_embeddings=True)
+    head = tensors["lm_head.weight"]
+    tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"]
+    assert "head" not in weights("says tied, and the head is equal", tie_word_embeddings=True)
+    tensors["lm_head.weight"] = head
+    del tensors["model.embed_tokens.weight"]
+    np.testing.assert_array_equal(weights("the head alone", tie_word_embeddings=True)["embed"], head)
+    tensors = checkpoints.hf_tensors("llama", checkpoints.hf_config())
     del tensors["lm_head.weight"]
     assert "head" not in weights("tied without", tie_word_embeddings=True)
     with pytest.raises(UserError, match=r"lm_head.weight \[320, 64\] is missing"):
         weights("untied without", tie_word_embeddings=False)
+
+
+NOT_OF_THE_MODEL = [
+    ("model.layers.0.self_attn.q_proj.bias", "the config says nothing of this bias"),
+    ("lm_head.bias", "the config says nothing of this bias"),
+    ("model.layers.0.self_attn.q_proj.lora_A.weight", "it is of an adapter, which must be merged into the model"),
+    ("base_model.model.lm_head.weight", "it is of an adapter, which must be merged into the model"),
+    ("model.layers.0.mlp.up_proj.qzeros", "its weights are stored quantised, which is read from GGUF only"),
+    ("model.layers.0.mlp.up_proj.weight_scale_inv", "its weights are stored quantised, which is read from GGUF only"),
+    ("model.layers.2.input_layernorm.weight", "the config belongs to another model"),
+]
+
+
+@pytest.mark.parametrize(("name", "reason"), NOT_OF_THE_MODEL)
+def test_tensors_that_contradict_the_config_are_never_dropped(tmp_path: Path, name: str, reason: str):
+    config = checkpoints.hf_config()
+    tensors = checkpoints.hf_tensors("llama", config) | {name: np.zeros(4, np.float32)}
+    pattern = rf"tensor {re.escape(name)} is not part of a llama model with this config; {reason}"
+    with pytest.raises(UserError, match=pattern):
+        check(SafetensorsCheckpoint(checkpoints.write_folder(tmp_path, config, tensors)))
+
+
+def test_a_config_of_more_layers_than_there_are(tmp_path: Path):
+    config = checkpoints.hf_config()
+    folder = checkpoints.write_folder(tmp_path, config | {"num_hidden_layers": 1024}, checkpoints.hf_tensors("llama", config))
+    pattern = r"tensor model.layers.1023.self_attn.o_proj.weight \[64, 128\] is missing, and the config says 1024 layers"
+    with pytest.raises(UserError, match=pattern):
+        check(SafetensorsCheckpoint(folder))
+
+
+@pytest.mark.parametrize("stored", [np.float32, np.float16, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_weights_that_are_no_numbers_are_refused(tmp_path: Path, stored: Any, value: float):
+    config = checkpoints.hf_config()
+    tensors = checkpoints.hf_tensors("llama", config)
+    for name, at in (("model.layers.1.self_attn.k_proj.weight", (63, 7)), ("model.norm.weight", (5,))):
+        kept = tensors[name].copy()
+        tensors[name][at] = value
+        checkpoint = SafetensorsCheckpoint(checkpoints.write_folder(tmp_path, config, tensors, dtype=stored))
+        for dtype in (jnp.float32, jnp.bfloat16):
+            with pytest.raises(UserError, match=rf"tensor {name} holds {value:g} in row {at[0]}; the file is damaged"):
+                load(checkpoint, dtype)
+        tensors[name] = kept
+    load(SafetensorsCheckpoint(checkpoints.write_folder(tmp_path, config, tensors, dtype=stored)), jnp.float32)
+
+
+def test_weights_that_do_not_fit_the_dtype_are_refused(tmp_path: Path):
+    config = checkpoints.hf_config()
+    tensors = checkpoints.hf_tensors("llama", config)
+    tensors["model.layers.0.mlp.up_proj.weight"][3, 4] = -70_000
+    checkpoint = SafetensorsCheckpoint(checkpoints.write_folder(tmp_path, config, tensors))
+    with pytest.raises(
+        UserError, match=r"up_proj.weight holds -70000 in row 3; float16 does not hold it; take another --dtype"
+    ):
+        load(checkpoint, jnp.float16)
+    load(checkpoint, jnp.bfloat16)
+
+
+@given(
+    hnp.arrays(np.uint16, st.integers(1, 40), elements=st.integers(0, 0xFFFF)),
+    st.sampled_from([np.float16, ml_dtypes.bfloat16]),
+)
+@settings(max_examples=100, deadline=None)
+def test_finite_is_what_numpy_calls_finite(bits: np.ndarray, dtype: Any):
+    array = bits.view(dtype)
+    assert finite(array) == np.isfinite(array.astype(np.float32)).all()
+    assert finite(array.astype(np.float32)) == finite(array)
 
 
 def test_rotary_buffers_are_ignored(tmp_path: Path):
