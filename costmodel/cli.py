@@ -36,7 +36,7 @@ def run(command: click.Command, arguments: list[str] | None = None) -> None:
     try:
         # Not command.main(), which writes an empty line of its own when it is interrupted and leaves at a broken pipe.
         given = list(sys.argv[1:] if arguments is None else arguments)
-        with _jax_speaks_in_lines(), _interrupted_in_earnest(), command.make_context(_program(), given) as context:
+        with _libraries_speak_in_lines(), _interrupted_in_earnest(), command.make_context(_program(), given) as context:
             command.invoke(context)
         _flush()  # so that a reader who has gone shows here
         code, line = 0, ""
@@ -59,20 +59,23 @@ class _Lines(logging.Handler):
 
 
 @contextlib.contextmanager
-def _jax_speaks_in_lines() -> Iterator[None]:
-    """Of a plugin that cannot start, as where CUDA's libraries are missing, JAX would log a traceback or two before it goes on.
+def _libraries_speak_in_lines() -> Iterator[None]:
+    """What JAX and jaxserve log is a line each on standard error.
 
-    Its logging is left as it is where somebody has asked for more of it, by JAX_LOGGING_LEVEL or JAXSERVE_TRACEBACK.
+    Of a plugin that cannot start, as where CUDA's libraries are missing, JAX would log a traceback or two before it goes on. Logging is
+    left as it is where somebody has asked for more of it, by JAX_LOGGING_LEVEL or JAXSERVE_TRACEBACK.
     """
     if os.environ.get("JAX_LOGGING_LEVEL") or os.environ.get("JAXSERVE_TRACEBACK"):
         yield
         return
-    logger, lines = logging.getLogger("jax"), _Lines(logging.WARNING)
-    logger.addHandler(lines)
+    loggers, lines = [logging.getLogger(name) for name in ("jax", "jaxserve")], _Lines(logging.WARNING)
+    for logger in loggers:
+        logger.addHandler(lines)
     try:
         yield
     finally:
-        logger.removeHandler(lines)
+        for logger in loggers:
+            logger.removeHandler(lines)
 
 
 @contextlib.contextmanager

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import functools
 import json
 import os
+import platform
 import re
 import tempfile
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +19,8 @@ import jax
 
 from models.errors import UserError
 from models.json_text import read_object
+
+_IMPORTED = time.time()
 
 
 def host_key() -> str:
@@ -28,6 +33,28 @@ def host_key() -> str:
 def cores() -> int:
     """Cores that this process may use, which in a container are fewer than the machine has."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@functools.cache
+def processor() -> str:
+    """The processor with its instruction sets: machine code that was made for one may end a process on another.
+
+    Where the system does not say what it has, the machine's own name stands for it.
+    """
+    wanted = ("vendor_id", "cpu family", "model", "model name", "flags", "CPU implementer", "CPU architecture", "CPU variant",
+              "CPU part", "Features")  # fmt: skip
+    fields = _cpu_fields()
+    named = {name: " ".join(sorted(fields[name].split())) for name in wanted if name in fields}
+    sets = named.keys() & {"flags", "Features"}
+    return repr((platform.machine(), named if sets else (platform.processor(), platform.node())))
+
+
+def process_start() -> float:
+    """When this process began, in s since 1970; where the system does not say, when it imported this module."""
+    with contextlib.suppress(OSError, ValueError, IndexError, AttributeError):
+        ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])  # since the machine was started
+        return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + ticks / os.sysconf("SC_CLK_TCK")
+    return _IMPORTED
 
 
 def memory_bytes() -> int:
@@ -91,10 +118,13 @@ def cache_folder() -> Path:
 
 def _cpu() -> str:
     """Model name, family and model of the processor: virtual machines often hide the name, the numbers stay."""
-    fields = {"model name": "cpu", "cpu family": "?", "model": "?"}
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines():
-            name, _, value = line.partition(":")
-            if name.strip() in fields:
-                fields[name.strip()] = value.strip()
+    fields = {"model name": "cpu", "cpu family": "?", "model": "?"} | _cpu_fields()
     return f"{fields['model name']} (family {fields['cpu family']} model {fields['model']})"
+
+
+def _cpu_fields() -> dict[str, str]:
+    """What Linux says of the first core; nothing elsewhere."""
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
+        return {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    return {}

@@ -12,6 +12,7 @@ import click
 
 from costmodel import cli
 from costmodel.written import check_out, write_out
+from jaxserve.compile_cache import cache_options
 from jaxserve.scheduling.names import POLICIES
 from jaxserve.serve_settings import ServeSettings
 from jaxserve.settings import DTYPES
@@ -59,7 +60,7 @@ CONTEXTS = (32, 96, 160, 256, 384, 512)
     type=Path,
     help="Steps of this log in place of the engine's runs; of an engine with the same options.",
 )
-@click.option("--compile-cache", type=Path, help="Folder in which compiled programs are kept for the next start.")
+@cache_options
 @click.option("--out", type=Path, help="Write the calibrated machine there (JSON), for predictors.")
 @click.option("--json", "as_json", is_flag=True, help="JSON on standard output, for machines.")
 def main(

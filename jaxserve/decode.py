@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 from costmodel import cli
+from jaxserve.compile_cache import cache_options
 from jaxserve.settings import DTYPES, Settings
 from models.errors import UserError
 
@@ -39,7 +40,7 @@ from models.errors import UserError
 @click.option(
     "--seed", type=int, default=0, show_default=True, help="Of the sampling: that of the first row, each next one's is 1 more."
 )
-@click.option("--compile-cache", type=Path, help="Folder in which compiled programs are kept for the next start.")
+@cache_options
 @click.option("--show", type=int, default=3, show_default=True, help="Completions to print.")
 @click.option("--report", type=Path, help="Write a page there, with pictures (pip install 'jaxserve[report]').")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output, for machines.")

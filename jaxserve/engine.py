@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from jaxserve.clients import Clients
+from jaxserve.compile_cache import CompileCache
 from jaxserve.executor import Executor
 from jaxserve.features import PLAIN, Features
 from jaxserve.handle import Handle, Piece
@@ -53,6 +54,7 @@ class Engine:
       log: is told every decision and every step, such as `StepLog`.
       predictor: what a plan should take, s, from the cost model; it stands in the records beside what was measured.
       compiled: called with each program that is ready, for a progress bar.
+      cache: where compiled programs are kept for the next start; nowhere by default.
       prepared: of another engine of the same model, pool, ladder and features: its programs serve here too, and nothing is compiled.
       clock, sleep: s.
 
@@ -78,6 +80,7 @@ class Engine:
         log: Watch | None = None,
         predictor: Callable[[Plan], float] | None = None,
         compiled: Callable[[Program], None] = lambda program: None,
+        cache: CompileCache | None = None,
         prepared: Prepared | None = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
@@ -90,7 +93,9 @@ class Engine:
         pools = [
             model.empty_pool(pool.units, pool.unit, pool.dtype, contiguous=pool.kind == "contiguous") for _ in range(workers)
         ]
-        self.prepared = prepared or Prepared.of(model, pool, ladder, features, pools[0], workers=workers, compiled=compiled)
+        self.prepared = prepared or Prepared.of(
+            model, pool, ladder, features, pools[0], workers=workers, compiled=compiled, cache=cache
+        )
         self.programs = self.prepared.programs
         seats = Seats(self.context, ladder.widths[-1], pool.units)
         self._scheduler = Scheduler(policy, State.of(*(pool.memory() for _ in range(workers))), log)

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from costmodel import cli
+from jaxserve.compile_cache import cache_options
 from jaxserve.pool import KINDS
 from jaxserve.prompts import read_prompts
 from jaxserve.sampling_params import SamplingParams
@@ -84,7 +85,7 @@ class Bias(click.ParamType):
 @click.option("--n", type=int, default=1, show_default=True, help="Answers for each prompt.")
 @click.option("--logprobs", type=int, help="Log-probabilities of tokens, with so many alternatives. Shown with --json.")
 @click.option("--prompt-logprobs", type=int, help="The same of the prompt's tokens, all of which are then run.")
-@click.option("--compile-cache", type=Path, help="Folder in which compiled programs are kept for the next start.")
+@cache_options
 @click.option("--log", type=Path, help="Write every decision there, for python -m jaxserve.replay.")
 @click.option("--json", "as_json", is_flag=True, help="JSON lines: one for each prompt as it ends, the last a summary.")
 def main(prompt_file: Path, as_json: bool, **options: Any) -> None:

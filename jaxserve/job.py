@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from costmodel.host import host_key, today
 from costmodel.ledger import Ledger
 from costmodel.measure import Ceilings, ceilings
-from jaxserve.compile_cache import use_cache
+from jaxserve.compile_cache import CompileCache
 from jaxserve.generation import Generation, Row, StepRecord, make_rows, pages_needed
 from jaxserve.ladder import Ladder, powers
 from jaxserve.memory import check_memory, pool_bytes, weight_bytes, workspace_bytes
@@ -114,8 +114,7 @@ def run(settings: Settings, bar: Bar) -> Outcome:
     job = accept(settings)
     dtype, why = _dtype(job)
     stored = settings.kv_dtype or dtype
-    if settings.compile_cache:
-        use_cache(settings.compile_cache, "--compile-cache")
+    cache = CompileCache.of(settings.compile_cache, "--compile-cache")
     measured = bar("measuring this machine, once", 1)
     limits = ceilings()
     measured(1)
@@ -124,7 +123,9 @@ def run(settings: Settings, bar: Bar) -> Outcome:
     pool: KV = model.empty_pool(job.pages, settings.page_size, stored)
     buckets = ladder.buckets()
     compiled = bar("compiling programs", len(buckets))
-    programs = compile_programs(model.step, model.serving, pool, buckets, done=lambda _: compiled(1))
+    programs = compile_programs(model.step, model.serving, pool, buckets, done=lambda _: compiled(1), cache=cache)
+    if cache:
+        cache.tell()
     runs = []
     for batch in settings.batches:
         rows = job.rows(batch)

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 import jax
 import numpy as np
 
+from jaxserve.compile_cache import CompileCache
+from jaxserve.kept import executable
 from jaxserve.ladder import powers
 from models.kv_copy import copy_units
 from models.layers import KV
@@ -21,16 +23,22 @@ class Mover:
       kv: a pool of the shape of all that are copied; it is only looked at.
       most: units that are copied at once; more go in several programs.
       workers: whether there are several pools to copy between.
+      cache: where compiled copies are kept for the next start.
     """
 
-    def __init__(self, kv: KV, most: int, *, workers: bool = False):
+    def __init__(self, kv: KV, most: int, *, workers: bool = False, cache: CompileCache | None = None):
         sizes = sorted({1, powers(most)[-1]})
         self._units = kv.units
-        within = jax.jit(lambda kv, pairs: copy_units(kv, kv, pairs), donate_argnums=0)
-        between = jax.jit(copy_units, donate_argnums=1)
         shapes = {size: jax.ShapeDtypeStruct((size, 2), np.int32) for size in sizes}
-        self._within = {size: within.lower(kv, shape).compile() for size, shape in shapes.items()}
-        self._between = {size: between.lower(kv, kv, shape).compile() for size, shape in shapes.items() if workers}
+        self._within = {
+            size: executable(_within, (kv, shape), "copies within a pool", donate=0, cache=cache).compiled
+            for size, shape in shapes.items()
+        }
+        self._between = {
+            size: executable(copy_units, (kv, kv, shape), "copies between pools", donate=1, cache=cache).compiled
+            for size, shape in shapes.items()
+            if workers
+        }
 
     @property
     def between(self) -> bool:
@@ -70,3 +78,7 @@ class Mover:
             part[:, 0] = 0
             part[: len(here)] = here
             yield part
+
+
+def _within(kv: KV, pairs: jax.Array) -> KV:
+    return copy_units(kv, kv, pairs)

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Self
 
+from jaxserve.compile_cache import CompileCache
 from jaxserve.features import Features
 from jaxserve.ladder import Ladder
 from jaxserve.model import Model
@@ -38,6 +39,7 @@ class Prepared:
         *,
         workers: int = 1,
         compiled: Callable[[Program], None] = lambda program: None,
+        cache: CompileCache | None = None,
     ) -> Self:
         """Compile all of it.
 
@@ -45,10 +47,14 @@ class Prepared:
           kv: a pool like the one that is described; it is only looked at.
           workers: with several, KV can be sent from one to another.
           compiled: called with each program that is ready.
+          cache: where all of it is kept for the next start.
         """
         step = dataclasses.replace(model.step, features=features)
-        programs = compile_programs(step, model.serving, kv, ladder.buckets(), done=compiled)
-        return cls(model, pool, ladder, features, programs, Mover(kv, ladder.batches[-1], workers=workers > 1))
+        programs = compile_programs(step, model.serving, kv, ladder.buckets(), done=compiled, cache=cache)
+        mover = Mover(kv, ladder.batches[-1], workers=workers > 1, cache=cache)
+        if cache:
+            cache.tell()
+        return cls(model, pool, ladder, features, programs, mover)
 
     def check(self, model: Model, pool: Pool, ladder: Ladder, features: Features, workers: int) -> None:
         """Raises UserError where an engine of these parts can't serve with it."""

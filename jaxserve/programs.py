@@ -6,21 +6,21 @@ The object that runs a step is the object whose cost is read. After `compile_pro
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 
 import jax
 import numpy as np
-from jax.stages import Compiled
 
 from costmodel.attribution import SCOPES
 from costmodel.host import cores
 from costmodel.ledger import Ledger, ledger
-from costmodel.xla import XlaTotals, loops, xla_totals
+from costmodel.xla import XlaTotals
 from jaxserve.biases import Biases
 from jaxserve.bucket import Bucket
+from jaxserve.compile_cache import CompileCache
 from jaxserve.features import PLAIN, Features
+from jaxserve.kept import Executable, executable
 from jaxserve.penalties import Penalties
 from jaxserve.repeat import SCOPE, RepeatedStep, repeated_trips
 from jaxserve.sampling import RowSampling
@@ -43,20 +43,34 @@ class Program:
 
     Attributes:
       bucket: its static shape.
-      seconds: what compiling it took.
-      totals: XLA's own counts and memory of this very executable.
-      loops: loops in it, whose bodies `totals` counts once (blockwise attention is one a layer).
       pool: the cache that it was compiled for, shapes alone.
     """
 
     bucket: Bucket
-    seconds: float
-    totals: XlaTotals
-    loops: int
     pool: KV = dataclasses.field(repr=False)
     _step: Step = dataclasses.field(repr=False)
-    _compiled: Compiled = dataclasses.field(repr=False)
+    _executable: Executable = dataclasses.field(repr=False)
     _serving: list[jax.Array] = dataclasses.field(repr=False)
+
+    @property
+    def seconds(self) -> float:
+        """What compiling it took, or, where it had been kept, loading it."""
+        return self._executable.seconds
+
+    @property
+    def kept(self) -> bool:
+        """It was not compiled now but came from the folder of compiled programs."""
+        return self._executable.kept
+
+    @property
+    def totals(self) -> XlaTotals:
+        """XLA's own counts and memory of this very executable."""
+        return self._executable.totals
+
+    @property
+    def loops(self) -> int:
+        """Loops in it, whose bodies `totals` counts once (blockwise attention is one a layer)."""
+        return self._executable.loops
 
     def __call__(self, kv: KV, work: tuple[Work, ...]) -> tuple[KV, tuple[Output, ...]]:
         """Run the step; `kv` is consumed, use the pool that is returned.
@@ -69,7 +83,7 @@ class Program:
                 "this KV pool was already given to a step, which wrote into it in place and returned the pool to use from then on; "
                 "keep that one: kv, outputs = program(kv, work)"
             )
-        return self._compiled(self._serving, kv, work)
+        return self._executable.compiled(self._serving, kv, work)
 
     def trips(self, rows: Sequence[Sequence[tuple[int, int]]]) -> dict[str, float]:
         """How often each of its loops that data bound runs (`models.loops.loop_trips`).
@@ -91,7 +105,7 @@ class Program:
 
     def ledger(self, trips: Mapping[str, float]) -> Ledger:
         """What this very executable costs, instruction by instruction, with its loops run so often. Takes seconds for a large one."""
-        return ledger(self._compiled, trips or None, scopes={**SCOPES, SCOPE: None})
+        return ledger(self._executable.text, trips or None, scopes={**SCOPES, SCOPE: None})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,6 +139,7 @@ def compile_programs(
     *,
     done: Callable[[Program], None] = lambda program: None,
     threads: int | None = None,
+    cache: CompileCache | None = None,
 ) -> Programs:
     """Compile a step for every bucket, in parallel threads (XLA compiles outside Python's lock).
 
@@ -135,6 +150,7 @@ def compile_programs(
       buckets: the shapes.
       done: called after each, from this thread, for a progress bar.
       threads: at most this many at once; the number of cores by default.
+      cache: where programs are kept for the next start; only those of a `Step` itself, whose source is known.
     """
     shape = jax.eval_shape(lambda: kv)
     leaves, tree = jax.tree.flatten(serving)  # a flat list is the cheapest argument to check at each call
@@ -145,10 +161,9 @@ def compile_programs(
         def stepping(flat: list[jax.Array], kv: KV, work: tuple[Work, ...]) -> tuple[KV, tuple[Output, ...]]:
             return what(jax.tree.unflatten(tree, flat), kv, work)
 
-        start = time.perf_counter()
-        compiled = jax.jit(stepping, donate_argnums=1).lower(leaves, kv, blank(bucket, kv.units, step.features)).compile()
-        seconds = time.perf_counter() - start
-        return Program(bucket, seconds, xla_totals(compiled), loops(compiled), shape, step, compiled, leaves)
+        arguments = leaves, kv, blank(bucket, kv.units, step.features)
+        made = executable(stepping, arguments, (what, tree), donate=1, cache=cache if type(step) is Step else None)
+        return Program(bucket, shape, step, made, leaves)
 
     built: dict[Bucket, Program] = {}
     wanted = list(dict.fromkeys(buckets))

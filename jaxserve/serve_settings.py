@@ -8,7 +8,7 @@ import numbers
 from collections.abc import Sequence
 from pathlib import Path
 
-from jaxserve.compile_cache import check_cache
+from jaxserve.compile_cache import Choice, check_cache
 from jaxserve.pool import KINDS
 from jaxserve.scheduling.chunked import Chunked
 from jaxserve.scheduling.continuous import Continuous
@@ -66,7 +66,8 @@ class ServeSettings:
       speculate: "ngram" drafts by prompt lookup; None for no drafts.
       drafts: tokens that are drafted at most; None for 4.
       ladder: a JSON file of `python -m jaxserve.buckets`: the programs to compile. None: powers of two.
-      compile_cache: folder in which compiled programs are kept for the next start.
+      compile_cache: folder in which compiled programs are kept for the next start. None or True: $XDG_CACHE_HOME/jaxserve/programs, or
+        ~/.cache/jaxserve/programs. False: none are kept and none are taken.
       log: file for the step log, which `python -m jaxserve.replay` reads.
 
     Raises:
@@ -97,7 +98,7 @@ class ServeSettings:
     speculate: str | None = None
     drafts: int | None = None
     ladder: str | Path | None = None
-    compile_cache: str | Path | None = None
+    compile_cache: Choice = None
     log: str | Path | None = None
 
     def __post_init__(self) -> None:
@@ -130,8 +131,7 @@ class ServeSettings:
         ):
             raise UserError(f"preferred is {self.preferred!r}; give whole numbers, in a list")
         self._idle()
-        if self.compile_cache:
-            check_cache(Path(self.compile_cache), "compile_cache")
+        check_cache(self.compile_cache, "compile_cache")
         self.scheduling(self.most_rows, token_bytes=1, budget=10**9)  # for what the policy itself refuses
 
     def _idle(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from jaxserve.compile_cache import check_cache
+from jaxserve.compile_cache import Choice, check_cache
 from models.errors import UserError
 
 DTYPES = ("float32", "bfloat16")
@@ -31,7 +31,7 @@ class Settings:
     page_size: int = 16
     temperature: float = 0.0
     seed: int = 0
-    compile_cache: Path | None = None
+    compile_cache: Choice = None
 
     def __post_init__(self) -> None:
         if not self.batches or min(self.batches) < 1:
@@ -45,8 +45,7 @@ class Settings:
             raise UserError(f"--kv-dtype {self.kv_dtype!r} is not supported; give {' or '.join(DTYPES)}")
         if self.layers not in LAYERS:
             raise UserError(f"--layers {self.layers!r} is unknown; give {', '.join(LAYERS)}")
-        if self.compile_cache is not None:
-            check_cache(self.compile_cache, "--compile-cache")
+        check_cache(self.compile_cache, "--compile-cache")
 
     @property
     def rows(self) -> int:

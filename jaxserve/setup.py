@@ -10,7 +10,7 @@ from pathlib import Path
 import jax.numpy as jnp
 
 from costmodel.measure import Ceilings, ceilings
-from jaxserve.compile_cache import use_cache
+from jaxserve.compile_cache import CompileCache
 from jaxserve.engine import Engine
 from jaxserve.features import PLAIN, Features
 from jaxserve.ladder import Ladder
@@ -74,11 +74,10 @@ class Setup:
         """Read the weights.
 
         Raises:
-          UserError: the folder for compiled programs can't be made, which JAX would pass over; or a fault of the weights.
+          UserError: the folder for compiled programs can't be made, or a fault of the weights.
         """
         s = self.settings
-        if s.compile_cache:
-            use_cache(Path(s.compile_cache), "compile_cache")
+        self.compile_cache()
         progress = bar(f"loading {s.model}, bytes", weight_bytes(self.checkpoint.config, self.dtype)[1])
         return load_model(
             s.model, dtype=self.dtype, context=self.context, layers=s.layers, progress=progress, checkpoint=self.checkpoint
@@ -104,7 +103,12 @@ class Setup:
             log=log,
             predictor=self.predictor(),
             compiled=lambda program: compiled(1),
+            cache=self.compile_cache(),
         )
+
+    def compile_cache(self) -> CompileCache | None:
+        """Where compiled programs are kept. Raises UserError for a folder that can't be made."""
+        return CompileCache.of(self.settings.compile_cache, "compile_cache")
 
     def predictor(self) -> Analytical | None:
         """What a step should take on this machine; None where its ceilings have not been measured yet.

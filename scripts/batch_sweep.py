@@ -5,7 +5,6 @@ Each calibrated figure is of a fit that has not seen its batch. Analytical and c
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import NamedTuple
 
 import click
@@ -23,6 +22,7 @@ from costmodel.measure import ceilings
 from costmodel.reconcile import reconcile
 from jaxserve.calibration.measured_points import Measured, measure_points
 from jaxserve.calibration.run import held_out, host_device
+from jaxserve.compile_cache import Choice, cache_options
 from jaxserve.engine import Engine
 from jaxserve.serve_settings import ServeSettings
 from jaxserve.setup import Setup, choose
@@ -93,9 +93,9 @@ def output(setup: Setup, device: Device, measured: Measured, found: list[Row], a
     "--context", type=click.IntRange(32), default=256, show_default=True, help="Tokens that each row holds in the table."
 )
 @click.option("--rounds", type=click.IntRange(3), default=7, show_default=True, help="Interleaved; medians count.")
-@click.option("--compile-cache", type=Path, help="Folder in which compiled programs are kept for the next start.")
+@cache_options
 @click.option("--json", "as_json", is_flag=True, help="JSON on standard output.")
-def main(model: str, dtype: str, most: int, context: int, rounds: int, compile_cache: Path | None, as_json: bool) -> None:
+def main(model: str, dtype: str, most: int, context: int, rounds: int, compile_cache: Choice, as_json: bool) -> None:
     """Measure decode steps over batches and show what each witness says of them."""
     settings = ServeSettings(model=model, dtype=dtype, rows=most, context=2 * context, compile_cache=compile_cache)
     limits = ceilings()

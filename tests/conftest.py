@@ -1,11 +1,19 @@
 """Tests run on the CPU where there is no accelerator, whatever compilers for other chips are installed beside JAX.
 
+What tests compile by default and measure goes to a cache folder of this run, which its processes share, and never to the user's own.
+
 Hypothesis sets no deadlines: no test depends on how fast the machine is. And Ctrl-C is heard, for some tests send it: where a shell starts
 them in the background (`make test &`) it tells its children to ignore it.
 """
 
+import contextlib
+import os
+import shutil
 import signal
+import tempfile
+from pathlib import Path
 
+import pytest
 from hypothesis import settings
 from pytest import TerminalReporter
 
@@ -16,6 +24,20 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
+
+IN_CHARGE = "PYTEST_XDIST_WORKER" not in os.environ  # and not one of its workers, who inherit the folder
+if IN_CHARGE:
+    known = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jaxserve" / "ceilings.json"
+    os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="jaxserve-tests-")
+    with contextlib.suppress(OSError):  # what was measured of this machine holds here too
+        own = Path(os.environ["XDG_CACHE_HOME"], "jaxserve")
+        own.mkdir()
+        shutil.copy(known, own)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if IN_CHARGE:
+        shutil.rmtree(os.environ["XDG_CACHE_HOME"], ignore_errors=True)
 
 
 def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:

@@ -89,7 +89,10 @@ def measure_points(
     few = config.first_layers(max(config.layers // SHALLOW, 1))
     shallow = load_model("shallow", dtype=model.dtype, context=model.context, checkpoint=RandomCheckpoint("shallow", few))
     cache = shallow.empty_pool(pool.units, pool.unit, pool.dtype)
-    programs = compile_programs(shallow.step, shallow.serving, cache, buckets, done=lambda program: compiled(1))
+    kept = setup.compile_cache()
+    programs = compile_programs(shallow.step, shallow.serving, cache, buckets, done=lambda program: compiled(1), cache=kept)
+    if kept:
+        kept.tell()
     benches = [
         Bench(engine.programs, model.empty_pool(pool.units, pool.unit, pool.dtype), grid),
         Bench(programs, cache, decodes),

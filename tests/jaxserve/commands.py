@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -10,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from costmodel.host import Store, host_key, today
+from costmodel.host import Store, cache_folder, host_key, today
 from costmodel.measure import Ceilings, DtypeChoice
 from models.checkpoint.gguf_file import GGUFFile
 from models.tokenizer import byte_tokenizer
@@ -27,6 +28,10 @@ def environment(cache: Path, **more: str) -> dict[str, str]:
     for rows in (1, 2, 4):
         choice = DtypeChoice(host, today(), 0.0, [rows], {"float32": [1.0], "bfloat16": [2.0]})
         store.put(host, f"dtype at rows {rows}", dataclasses.asdict(choice))
+    programs = cache_folder() / "programs"  # of the whole test run: no child compiles what another one has
+    programs.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        (cache / "jaxserve" / "programs").symlink_to(programs)
     return {**os.environ, "XDG_CACHE_HOME": str(cache), "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]), **more}
 
 

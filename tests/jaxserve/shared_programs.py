@@ -36,21 +36,23 @@ def _load(name: str, *, progress: Any = None, checkpoint: Any = None, **options:
     return _models[key]
 
 
-def _compile(step: Any, serving: Any, kv: Any, buckets: Iterable[Bucket], *, done: Any = lambda program: None) -> Programs:
+def _compile(
+    step: Any, serving: Any, kv: Any, buckets: Iterable[Bucket], *, done: Any = lambda program: None, cache: Any = None
+) -> Programs:
     buckets = list(buckets)
     keys = {bucket: (id(serving), step.features, _shape(kv), bucket) for bucket in buckets}
     missing = [bucket for bucket, key in keys.items() if key not in _programs]
-    for program in compile_programs(step, serving, kv, missing):
+    for program in compile_programs(step, serving, kv, missing, cache=cache):
         _programs[keys[program.bucket]] = program
     for key in keys.values():
         done(_programs[key])
     return Programs({bucket: _programs[key] for bucket, key in keys.items()})
 
 
-def _mover(kv: Any, most: int, *, workers: bool) -> Mover:
+def _mover(kv: Any, most: int, *, workers: bool, cache: Any = None) -> Mover:
     key = (_shape(kv), most, workers)
     if key not in _movers:
-        _movers[key] = Mover(kv, most, workers=workers)
+        _movers[key] = Mover(kv, most, workers=workers, cache=cache)
     return _movers[key]
 
 

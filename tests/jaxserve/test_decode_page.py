@@ -17,6 +17,7 @@ from jaxserve import job
 from jaxserve.bucket import Bucket
 from jaxserve.decode_page import program_of, records_of, run_of, write_page
 from jaxserve.generation import Row, StepRecord
+from jaxserve.kept import Executable
 from jaxserve.ladder import Ladder
 from jaxserve.load.result import Run as Load
 from jaxserve.outcome import Outcome
@@ -37,7 +38,7 @@ PREFILL, DECODE, ONE = ((2, 4),), ((2, 1),), ((1, 1),)
 
 def step(shape: Any, rows: Iterable[tuple[int, int, int]], seconds: float, at: float) -> StepRecord:
     """rows: (number, tokens in the cache after the step, tokens that it ran)."""
-    program = Program(Bucket(shape, 10), 1.0, None, 0, None, None, None, [])  # type: ignore[arg-type]
+    program = Program(Bucket(shape, 10), None, None, Executable(None, None, 0, 1.0, False), [])  # type: ignore[arg-type]
     numbers, contexts, counts = zip(*rows, strict=True)
     return StepRecord(program, numbers, contexts, counts, seconds, 0.25, at)
 

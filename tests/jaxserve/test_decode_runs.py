@@ -101,11 +101,11 @@ def test_text_output_and_tokens_of_a_checkpoint(kind: str, tmp_path: Path):
         "batch 3: decode ",
     ):
         assert part in shown.stdout
-    kept = sorted(path.name for path in (tmp_path / "programs").glob("*-cache"))
+    kept = sorted(path.name for path in (tmp_path / "programs").glob("*.program"))
     assert len(kept) >= 4  # decode 1, 2 and 3, and prefill
     again = commands.run(MODULE, *options, "--json", cache=tmp_path)
     assert (again.returncode, again.stderr) == (0, "") and sorted(
-        p.name for p in (tmp_path / "programs").glob("*-cache")
+        p.name for p in (tmp_path / "programs").glob("*.program")
     ) == kept
     result = strict(again.stdout)
     checkpoint = open_checkpoint(str(model))

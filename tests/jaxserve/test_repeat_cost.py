@@ -13,6 +13,7 @@ import pytest
 
 from costmodel.xla import XlaTotals
 from jaxserve.bucket import Bucket
+from jaxserve.kept import Executable
 from jaxserve.programs import Program, blank, compile_programs
 from jaxserve.repeat import repeated_trips
 from jaxserve.step import Step
@@ -42,7 +43,7 @@ def test_trips_by_hand():
     assert trips([3, 100], [4, 2])[full] == pytest.approx((2 + 2 + 1 + 1) / 4)
     assert trips([3], [0]) == {"repeat": 0, full: 0, local: 0}
     # a program is told what its rows hold at the end; the short row, whose window begins in the first block, ends after one step
-    program = Program(Bucket(((4, 1),), 8, steps=8), 1.0, XlaTotals(), 1, kv, step, None, [])  # type: ignore[arg-type]
+    program = Program(Bucket(((4, 1),), 8, steps=8), kv, step, Executable(None, XlaTotals(), 1, 1.0, False), [])  # type: ignore[arg-type]
     assert program.trips([[(71, 3), (20, 1)]]) == {"repeat": 3, full: 2, local: pytest.approx((2 + 1 + 1) / 3)}
 
 

@@ -17,6 +17,7 @@ from costmodel.nominal import nominal_of_model, nominal_step
 from costmodel.xla import XlaTotals, xla_totals
 from jaxserve.bucket import Bucket
 from jaxserve.generation import StepRecord
+from jaxserve.kept import Executable
 from jaxserve.programs import Program
 from jaxserve.report import ProgramReport, programs_json, programs_table, report, table
 from tests.jaxserve import tiny
@@ -28,7 +29,7 @@ TOTALS = XlaTotals(7e9, 3e6, 5.0, 100_000_000, 20, 2_000_000, 10, 1, 1)
 
 
 def program(shape: Any = ((4, 1),), totals: XlaTotals = TOTALS, loops: int = 0) -> Program:
-    return Program(Bucket(shape, 10), 1.25, totals, loops, None, None, None, [])  # type: ignore[arg-type]
+    return Program(Bucket(shape, 10), None, None, Executable(None, totals, loops, 1.25, False), [])  # type: ignore[arg-type]
 
 
 def record(
@@ -104,7 +105,7 @@ def test_a_real_run_reports_each_program_with_xlas_own_numbers():
     for r in reports:
         mine = by_name[r.program]
         assert (r.xla_flops, r.xla_bytes, r.xla_loops) == (mine.totals.flops, mine.totals.bytes_accessed, mine.loops)
-        assert mine.totals == xla_totals(mine._compiled)
+        assert mine.totals == xla_totals(mine._executable.compiled)
         steps = [x for x in generation.records if x.program is mine]
         c, n = s.model.config, s.model.parameters
         each = [nominal_of_model(c, n, np.array(x.contexts), weight_itemsize=4, kv_itemsize=4) for x in steps]
@@ -128,7 +129,7 @@ def test_the_ledger_of_what_ran():
         contexts = sorted(max(x.contexts) for x in generation.records if x.program is mine)
         middle = next(x for x in generation.records if x.program is mine and max(x.contexts) == contexts[len(contexts) // 2])
         assert r.loop_counts == {f"layer{i}/attention/segment0": 1 for i in range(s.model.config.layers)}
-        book = ledger(mine._compiled, middle.trips())
+        book = ledger(mine._executable.compiled, middle.trips())
         assert (r.trip_flops, r.traffic_bytes) == (book.traffic.flops, book.traffic.bytes)
         assert (r.trip_flops or 0) >= (r.xla_flops or 0) and r.traffic_bytes and r.xla_bytes
     shown = text(table(reports, "batch 4"))
