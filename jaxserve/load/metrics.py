@@ -12,6 +12,7 @@ from typing import Any
 from jaxserve.load.percentile import FEW, RULE
 from jaxserve.load.quantiles import Quantiles, plain
 from jaxserve.load.record import ANSWERED, Record
+from jaxserve.load.slo import RULE as SLO_RULE
 from jaxserve.load.slo import SLO, Verdict
 
 DEFINITIONS: Mapping[str, str] = {
@@ -26,7 +27,8 @@ DEFINITIONS: Mapping[str, str] = {
     "requests_per_s": "answered requests / duration",
     "tokens_per_s": "tokens of all answers, those that broke off included / duration",
     "goodput": "requests / duration that were answered and kept every limit of the SLO themselves (Zhong et al. 2024, section 1): TTFT, "
-    "TPOT and E2E each within the limit of the highest percentile that is given, and that percentile of the request's gaps within ITL's",
+    "TPOT and E2E each within the limit of the highest percentile that is given, and that percentile of the request's gaps within ITL's; "
+    + SLO_RULE,
     "duration": "from the beginning of the measured part to the end of its last request",
     "percentile": RULE,
     "few": FEW,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.special import bdtr  # type: ignore[import-untyped]
 
-from models.errors import UserError
+from costmodel.clock import nearest_rank
 
 RULE = "nearest rank (Hyndman and Fan 1996, type 1): the smallest value that at least q % of all values do not exceed"
 LEVEL = 0.95
@@ -27,10 +27,8 @@ def percentile(values: Sequence[float] | np.ndarray, q: float) -> float:
     Raises:
       UserError: another q.
     """
-    _check(q)
-    if not len(values):
-        return math.nan
-    return float(np.sort(np.asarray(values, dtype=float))[math.ceil(q * len(values) / 100) - 1])
+    rank = nearest_rank(q, len(values))
+    return float(np.sort(np.asarray(values, dtype=float))[rank - 1]) if rank else math.nan
 
 
 def interval(values: Sequence[float] | np.ndarray, q: float, level: float = LEVEL) -> tuple[float, float] | None:
@@ -43,7 +41,7 @@ def interval(values: Sequence[float] | np.ndarray, q: float, level: float = LEVE
     Returns:
       (low, high); None where no order statistic is far enough out, so that the sample says nothing of the percentile's bound.
     """
-    _check(q)
+    nearest_rank(q, len(values))  # says what is wrong with q
     ranks = _ranks(len(values), q, level)
     if ranks is None:
         return None
@@ -68,8 +66,3 @@ def _ranks(n: int, q: float, level: float) -> tuple[int, int] | None:
     low = int(counts[0]) + int(np.count_nonzero(below <= tail))
     high = int(counts[0]) + int(np.count_nonzero(below < 1 - tail)) + 1
     return (low, high) if low >= 1 and high <= n else None
-
-
-def _check(q: float) -> None:
-    if not 0 < q <= 100:
-        raise UserError(f"percentile {q} is out of range; it must be above 0 and at most 100")

@@ -15,11 +15,16 @@ from jaxserve.load.units import seconds
 from models.errors import UserError
 
 METRICS = ("ttft", "itl", "tpot", "e2e")
+RULE = (
+    "one rule for goodput and for the SLO's verdicts: an answer of one token has nothing to wait for after it, so it keeps every limit of "
+    "TPOT and ITL (its TPOT counts as 0, as in vLLM's goodput, and it has no gap); a request without an answer, or with an answer without "
+    "a token, exceeds every limit"
+)
 _EXAMPLE = "such as ttft-p95=250ms"
 
 
 class Verdict(NamedTuple):
-    """One limit. `found` is s, inf where more requests went without an answer than the percentile lets be, nan where nothing was seen.
+    """One limit. `found` is s, inf where more requests went without an answer than the percentile lets be, nan where there was none.
 
     Attributes:
       interval: of the percentile, s; None where too few values were seen.
@@ -37,7 +42,7 @@ class Verdict(NamedTuple):
 
     @property
     def name(self) -> str:
-        return f"{self.metric.upper()} P{self.q:g}"
+        return f"{self.metric.upper()} P{_plain(self.q)}"
 
     @property
     def word(self) -> str:
@@ -57,7 +62,7 @@ class Verdict(NamedTuple):
 class SLO:
     """Limits, s, by metric and percentile: SLO(ttft={95: 0.25}, itl={95: 0.012}).
 
-    A request without an answer exceeds every limit, so P95 limits can't be kept where more than 5 % fail or are refused.
+    A request without an answer exceeds every limit, so P95 limits can't be kept where more than 5 % fail or are refused; see `RULE`.
     """
 
     ttft: Mapping[float, float] = dataclasses.field(default_factory=dict)
@@ -72,9 +77,9 @@ class SLO:
             raise UserError(f"an SLO has no limit; give at least one, {_EXAMPLE}")
         for metric, q, limit in limits:
             if not 0 < q < 100:
-                raise UserError(f"{metric}-p{q:g} is no percentile; it must be above 0 and below 100, {_EXAMPLE}")
+                raise UserError(f"{metric}-p{_plain(q)} is no percentile; it must be above 0 and below 100, {_EXAMPLE}")
             if not 0 < limit < math.inf:
-                raise UserError(f"{metric}-p{q:g} is {limit} s; it must be above 0, {_EXAMPLE}")
+                raise UserError(f"{metric}-p{_plain(q)} is {limit} s; it must be above 0, {_EXAMPLE}")
 
     @classmethod
     def parse(cls, texts: Iterable[str]) -> Self:
@@ -114,47 +119,29 @@ class SLO:
         for metric, q, limit in self.limits():
             if limit < step:
                 raise UserError(
-                    f"{metric}-p{q:g} is {limit * 1e3:.4g} ms, below one step, which takes {step * 1e3:.4g} ms ({witness}): no load is "
+                    f"{metric}-p{_plain(q)} is {limit * 1e3:.4g} ms, below one step, which takes {step * 1e3:.4g} ms ({witness}): no load is "
                     "light enough; raise the limit, or take a faster chip or a smaller model"
                 )
 
     def good(self, record: Record) -> bool:
         """Whether a request was answered and kept every limit itself, see `metrics.DEFINITIONS`."""
-        if not record.answered:
-            return False
         for metric in METRICS:
-            limits = getattr(self, metric)
-            if not limits:
-                continue
-            q = max(limits)
-            if metric == "itl":
-                value = percentile(record.itl, q) if record.itl else 0.0  # no gap, nothing to wait for
-            elif metric == "tpot" and record.output == 1:
-                continue  # nor a time per token after the first
-            else:
-                value = getattr(record, metric)
-            if not value <= limits[q]:  # nan, where there was no token, is not good
-                return False
+            if limits := getattr(self, metric):
+                q = max(limits)
+                if not percentile(_gaps(record) if metric == "itl" else [_value(record, metric)], q) <= limits[q]:
+                    return False
         return True
 
     def verdicts(self, records: Sequence[Record]) -> tuple[Verdict, ...]:
         """Each limit, over all requests of a run."""
-        answered = [record for record in records if record.answered]
-        lost = len(records) - len(answered)
         found = []
         for metric, q, limit in self.limits():
-            if metric == "itl":
-                values = list(itertools.chain.from_iterable(record.itl for record in answered))
-                # Of a request without an answer nobody knows how many gaps it would have had; as many as the others, say.
-                values += [math.inf] * round(lost * len(values) / len(answered) if answered else lost)
-            else:
-                each = [getattr(record, metric) for record in answered]
-                values = [value for value in each if not math.isnan(value)] + [math.inf] * lost
-            found.append(_verdict(metric, q, limit, values))
+            each = _pooled(records) if metric == "itl" else [_value(record, metric) for record in records]
+            found.append(_verdict(metric, q, limit, each))
         return tuple(found)
 
     def to_json(self) -> dict[str, dict[str, float]]:
-        return {metric: {f"{q:g}": limit for q, limit in getattr(self, metric).items()} for metric in METRICS}
+        return {metric: {_plain(q): limit for q, limit in getattr(self, metric).items()} for metric in METRICS}
 
     @classmethod
     def from_json(cls, given: Mapping[str, Mapping[str, float]]) -> Self:
@@ -165,6 +152,33 @@ class SLO:
             )
         except (AttributeError, TypeError, ValueError) as error:
             raise UserError(f"slo is {str(given)[:60]}, which is none ({error}); give what to_json gave") from None
+
+
+def _plain(q: float) -> str:
+    """A percentile as it was written, 95 or 99.99999; seven digits of it are no fewer than P100."""
+    return f"{q:.15g}"
+
+
+def _value(record: Record, metric: str) -> float:
+    """TTFT, TPOT or E2E as limits see it, s: `RULE`."""
+    if not (record.answered and record.tokens):
+        return math.inf
+    value: float = 0.0 if metric == "tpot" and record.output <= 1 else getattr(record, metric)
+    return value
+
+
+def _gaps(record: Record) -> Sequence[float]:
+    """The gaps of one request as limits see them, s: `RULE`."""
+    return (record.itl or (0.0,)) if record.answered and record.tokens else (math.inf,)
+
+
+def _pooled(records: Sequence[Record]) -> list[float]:
+    """The gaps of all requests as limits see them, s."""
+    began = [record for record in records if record.answered and record.tokens]
+    gaps = list(itertools.chain.from_iterable(record.itl for record in began)) or [0.0] * len(began)
+    # Of a request without an answer nobody knows how many gaps it would have had; as many as the others, say.
+    lost = len(records) - len(began)
+    return gaps + [math.inf] * (round(lost * len(gaps) / len(began)) if began else lost)
 
 
 def _verdict(metric: str, q: float, limit: float, values: Sequence[float]) -> Verdict:

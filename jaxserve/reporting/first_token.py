@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from costmodel.clock import nearest_rank
 from jaxserve.load.parts import STAGES, split
 from jaxserve.load.record import Record
 from jaxserve.load.result import Run
 from jaxserve.reporting.figure import COLOURS, GREY, HEIGHT, Figure, Section, blank, hatched
 
-# Requests by their TTFT, fastest first: what a group is called, and the shares of all between which it lies.
-GROUPS = (("fastest half", 0.0, 0.5), ("P50 to P90", 0.5, 0.9), ("P90 to P99", 0.9, 0.99), ("slowest 1 %", 0.99, 1.0))
+# Requests by their TTFT, fastest first: what a group is called, and the percentile with which it ends.
+GROUPS = (("fastest half", 50), ("P50 to P90", 90), ("P90 to P99", 99), ("slowest 1 %", 100))
 PATTERNS = ("", "/", "", "x", "", "\\")  # beside colour, for paper
 LOOK = (
     "The mean of each stage, which sum to the mean TTFT. Compare the slowest requests with the fastest: the stage that grows is the "
@@ -37,8 +37,9 @@ class Group(NamedTuple):
 def groups(records: Sequence[Record]) -> list[Group]:
     """All requests with a first token, and then by their TTFT; groups without a request are left out."""
     known = sorted((r for r in records if r.answered and r.tokens), key=lambda record: record.ttft)
-    cuts = [(name, math.ceil(low * len(known)), math.ceil(high * len(known))) for name, low, high in GROUPS]
-    some = [("all", known), *((name, known[low:high]) for name, low, high in cuts)]
+    ends = [nearest_rank(percent, len(known)) for _, percent in GROUPS]
+    cuts = zip(GROUPS, [0, *ends], ends, strict=False)
+    some = [("all", known), *((name, known[low:high]) for (name, _), low, high in cuts)]
     return [_group(name, mine) for name, mine in some if mine]
 
 

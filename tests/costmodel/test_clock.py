@@ -1,12 +1,13 @@
 """Summaries of timings, laps with an injected timer, and contention from a made-up /proc."""
 
 import statistics
+from fractions import Fraction
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from costmodel.clock import Clock, RunQueue, Timings
+from costmodel.clock import Clock, RunQueue, Timings, nearest_rank
 from models.errors import UserError
 
 
@@ -19,15 +20,28 @@ def test_nearest_rank():
     assert (few.p95, few.median) == (3, 2)
 
 
-@given(st.lists(st.floats(1e-6, 1e3), min_size=1, max_size=60), st.floats(0.01, 100))
+@given(st.lists(st.floats(1e-6, 1e3), min_size=1, max_size=60), st.decimals("0.01", 100, places=2))
 def test_percentile_against_its_definition(seconds, percent):
     timings = Timings(tuple(seconds))
-    value = timings.percentile(percent)
+    value = timings.percentile(float(percent))
     assert value in seconds
-    exceeded = [v for v in seconds if v < value]
-    assert sum(v <= value for v in seconds) * 100 >= percent * len(seconds) * (1 - 1e-12)
-    assert not exceeded or sum(v <= max(exceeded) for v in seconds) * 100 < percent * len(seconds) * (1 + 1e-12)
+    assert sum(v <= value for v in seconds) * 100 >= percent * len(seconds)
+    assert sum(v < value for v in seconds) * 100 < percent * len(seconds)
     assert timings.median == statistics.median(seconds)
+
+
+@given(st.integers(1, 10**6), st.decimals("0.001", 100, places=3))
+def test_the_rank_is_exact(count, percent):
+    """Oracle: the smallest whole number that is enough, in fractions of the number as it is written."""
+    rank = nearest_rank(float(percent), count)
+    share = Fraction(percent) * count / 100
+    assert rank - 1 < share <= rank
+
+
+def test_no_rank_is_one_too_high():
+    """P16.1 of 1,000 values is the 161st, and 16.1 * 1000 / 100 of floats is above 161."""
+    assert [nearest_rank(i / 10, 1000) for i in range(1, 1001)] == list(range(1, 1001))
+    assert nearest_rank(100, 7) == 7 and nearest_rank(1e-9, 7) == 1
 
 
 @pytest.mark.parametrize("percent", [0, -1, 101])

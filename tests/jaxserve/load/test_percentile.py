@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from decimal import Decimal
 from fractions import Fraction
 
 import numpy as np
@@ -26,7 +27,15 @@ def test_it_is_the_smallest_value_that_covers_enough(seen: list[float], q: int):
     assert found == np.percentile(seen, q, method="inverted_cdf")
 
 
+@given(st.integers(1, 2000), st.decimals("0.1", 100, places=1))
+def test_the_rank_is_exact(n: int, q: Decimal):
+    """Oracle: whole numbers; the values are their own ranks."""
+    found = percentile(range(1, n + 1), float(q))
+    assert (found - 1) * 1000 < int(q * 10) * n <= found * 1000
+
+
 def test_by_hand():
+    assert percentile(range(1, 1001), 16.1) == 161  # 16.1 * 1000 / 100 of floats is above 161
     assert percentile([15, 20, 35, 40, 50], 30) == 20  # the textbook's example of the nearest rank
     assert percentile(range(1, 11), 99) == 10 and percentile(range(1, 101), 99) == 99 and percentile([7], 50) == 7
     assert math.isnan(percentile([], 50))

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from jaxserve.load.slo import SLO
+from jaxserve.load.record import Record
+from jaxserve.load.slo import METRICS, SLO
 from models.errors import UserError
 from tests.jaxserve.load.records import record
 
@@ -95,5 +99,48 @@ def test_requests_without_an_answer_exceed_every_limit():
 
 
 def test_nothing_to_judge_is_not_met():
-    (found,) = SLO(itl={95: 1.0}).verdicts([record(tokens=(0.1,))])
+    (found,) = SLO(itl={95: 1.0}).verdicts([])
     assert not found.met and math.isnan(found.found) and found.word == "nothing seen"
+
+
+@pytest.mark.parametrize("metric", ["tpot", "itl"])
+def test_an_answer_of_one_token_keeps_limits_of_what_follows_it(metric: str):
+    """Nothing follows it: a load of such answers has all its goodput and meets its SLO (vLLM's goodput takes TPOT as 0 there)."""
+    slo = SLO(**{metric: {95: 1e-9}})
+    ones = [record(i, tokens=(9.0,)) for i in range(100)]
+    (verdict,) = slo.verdicts(ones)
+    assert all(map(slo.good, ones)) and verdict.met and verdict.sure and verdict.found == 0
+    late = record(101, tokens=(0.0, 1.0))
+    (mixed,) = slo.verdicts([*ones, late])
+    assert not slo.good(late) and mixed.met is (metric == "tpot")  # one TPOT of 101, and the only gap that there is
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_an_answer_without_a_token_exceeds_every_limit(metric: str):
+    slo = SLO(**{metric: {50: 100.0}})
+    empty = [record(i, reason="stop") for i in range(3)]
+    (verdict,) = slo.verdicts(empty)
+    assert not any(map(slo.good, empty)) and not verdict.met and verdict.found == math.inf
+
+
+@st.composite
+def answers(draw: st.DrawFn) -> Record:
+    gaps = draw(st.lists(st.sampled_from([0.1, 0.5, 2.0]), max_size=4))
+    tokens = tuple(itertools.accumulate(gaps))
+    more = draw(st.integers(0, 3)) if tokens else 0  # several tokens in a chunk
+    return record(0, 0.0, tokens, output=len(tokens) + more, reason=draw(st.sampled_from(["length", "stop", "failed"])))
+
+
+@given(st.lists(answers(), min_size=1, max_size=12), st.sampled_from(METRICS), st.sampled_from([50, 90, 99]))
+def test_goodput_and_verdict_are_one_rule(records: list[Record], metric: str, q: int):
+    """Where every request is good the limit is met, and where none is it is missed."""
+    slo = SLO(**{metric: {q: 0.6}})
+    (verdict,) = slo.verdicts(records)
+    good = [slo.good(each) for each in records]
+    assert verdict.met or not all(good)
+    assert any(good) or not verdict.met
+
+
+def test_percentiles_of_many_digits_keep_them():
+    slo = SLO.parse(["ttft-p99.99991=1s,ttft-p99.99992=2s"])
+    assert SLO.from_json(slo.to_json()) == slo and slo.verdicts([])[0].name == "TTFT P99.99991"
