@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, Self
 
 from jaxserve.load.record import Record
@@ -24,13 +26,19 @@ class Item(NamedTuple):
 
 
 class Known(NamedTuple):
-    """What a client knows of the server. caches: whether it says how many prompt tokens it found cached."""
+    """What a client knows of the server.
+
+    Attributes:
+      caches: whether it says how many prompt tokens it found cached.
+      counts: tokens of answers, by the requests' ids, that a tokenizer counted afterwards, because the server doesn't say.
+    """
 
     settings: dict[str, Any]
     steps: tuple[StepRecord, ...] = ()
     pool: Pool | None = None
     programs: tuple[str, ...] = ()
     caches: bool = False
+    counts: Mapping[int, int] = MappingProxyType({})
 
 
 class Client(Protocol):

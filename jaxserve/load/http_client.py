@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import json
 import math
+import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable
 from typing import Any, Self
 
 from jaxserve.load.client import Item, Known
-from jaxserve.load.record import FAILED, UNFINISHED, Record
-from jaxserve.load.stream import Stream
+from jaxserve.load.record import CHUNKS, FAILED, UNFINISHED, Record
+from jaxserve.load.sse import Events
+from jaxserve.load.stream import Stream, said
 from jaxserve.served import REFUSED
 from models.errors import UserError
 
@@ -21,7 +25,12 @@ except ModuleNotFoundError:
     raise UserError("asking a server over HTTP needs the extra http; pip install 'jaxserve[http]'") from None
 
 FULL = (429, 503)  # HTTP status: too much to do, later may help
-PATIENCE = 5.0  # s, of the question whether anybody still listens
+PATIENCE = (
+    5.0  # s, of the question whether anybody still listens, for what an error says, and for the end of a body after [DONE]
+)
+BEGINNING = 2**16  # bytes of a body that is no stream
+STREAM = "text/event-stream"
+OWN = (errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS)  # no files or no ports are left here
 
 
 class HttpClient:
@@ -33,6 +42,7 @@ class HttpClient:
       timeout: s without a byte after which a request has failed.
       key: for servers that want one.
       ignore_eos: ask for answers that end at their limit alone, as vLLM, SGLang and llama.cpp can; other servers may not know the word.
+      count: tokens of a text, for answers of which the server doesn't say how many they have.
 
     Attributes:
       gone: once nobody listens there any more.
@@ -42,12 +52,20 @@ class HttpClient:
     """
 
     def __init__(
-        self, url: str, model: str | None = None, *, timeout: float = 600.0, key: str | None = None, ignore_eos: bool = True
+        self,
+        url: str,
+        model: str | None = None,
+        *,
+        timeout: float = 600.0,
+        key: str | None = None,
+        ignore_eos: bool = True,
+        count: Callable[[str], int] | None = None,
     ):
         base = url.rstrip("/").removesuffix("/v1")
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         self.gone = ""
-        self._url, self._ignore = base, ignore_eos
+        self._url, self._ignore, self._count = base, ignore_eos, count
+        self._uncounted: dict[int, str] = {}  # texts of answers, by the requests' ids
         self._runner = asyncio.Runner()
         # Not through a proxy, and as many connections as there are requests: neither is to be measured.
         self._http = http.AsyncClient(
@@ -76,6 +94,7 @@ class HttpClient:
 
     def begin(self) -> None:
         self._start, self.gone, self._caches = time.monotonic(), "", False
+        self._uncounted.clear()
 
     def clock(self) -> float:
         return time.monotonic() - self._start
@@ -102,9 +121,9 @@ class HttpClient:
         return self._collect()
 
     def known(self) -> Known:
-        return Known(
-            {"target": "http", "url": self._url, "model": self._model, "ignore_eos": self._ignore}, caches=self._caches
-        )
+        settings = {"target": "http", "url": self._url, "model": self._model, "ignore_eos": self._ignore}
+        counts = {id: self._count(text) for id, text in self._uncounted.items()} if self._count else {}
+        return Known(settings, caches=self._caches, counts=counts)
 
     async def _passing(self, left: float) -> None:
         """Time, until a request has ended or so much of it has gone; what comes meanwhile is read."""
@@ -140,31 +159,33 @@ class HttpClient:
         stream, sent, reason, error, broken = Stream(), self.clock(), "", "", False
         try:
             async with self._http.stream("POST", f"{self._url}/v1/completions", json=self._body(item)) as response:
-                if response.status_code != 200:
-                    await response.aread()
-                    reason = REFUSED if response.status_code in FULL else FAILED
-                    error = f"HTTP {response.status_code}: {_message(response)}"
+                if response.status_code == 200:
+                    await self._read(response, stream)
                 else:
-                    async for event in http.EventSource(response):
-                        stream.add(event.data, self.clock())
-                        if stream.broken:
-                            break  # else to the end of the body, so that the connection can be used again
-                    reason, error = stream.verdict()
+                    reason = REFUSED if response.status_code in FULL else FAILED
+                    error = f"HTTP {response.status_code}: {await _complaint(response)}"
         except asyncio.CancelledError:  # only ever by `stop`
             reason = UNFINISHED
         except http.ConnectError as problem:
             reason, error = FAILED, f"no connection: {_said(problem)}"
-            self._lost(problem)
+            if (own := _own_limit(problem)) is None:
+                self._lost(problem)
+            else:
+                error = f"no connection: {own}, a limit of this machine and not of the server; raise it (ulimit -n), or send less at once"
         except http.TimeoutException as problem:
             reason, error = FAILED, f"timeout: {_said(problem)}"
         except http.HTTPError as problem:
             reason, error, broken = FAILED, f"the answer broke off: {_said(problem)}", True
-        if not math.isnan(stream.done):  # whatever became of the connection after that
+        except Exception as problem:  # whatever a server may send, it is one request that fails and not the run
+            reason, error = FAILED, f"the answer can't be read: {_said(problem)}"
+        if not reason or not math.isnan(stream.done):  # whatever became of the connection after that
             reason, error = stream.verdict()
         end = self.clock() if math.isnan(stream.done) else stream.done
         if broken:
             await self._listens()
         self._caches |= stream.cached is not None
+        if self._count and stream.counted == CHUNKS and stream.text:
+            self._uncounted[item.id] = stream.text
         nan = math.nan
         return Record(
             id=item.id,
@@ -181,7 +202,27 @@ class HttpClient:
             cached=stream.cached or 0,
             reason=reason,
             error=error,
+            counted=stream.counted,
         )
+
+    async def _read(self, response: http.Response, stream: Stream) -> None:
+        """The body of an answer: to its end, so that the connection can be used again, but for one that has failed."""
+        kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind not in ("", STREAM):
+            stream.fail(f"the answer is {said(kind)}, not the {STREAM} that was asked for: {await _complaint(response)}")
+            return
+        events = Events()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(None) as limit:
+                async for data in response.aiter_bytes():
+                    now = self.clock()
+                    for event in events.feed(data):
+                        stream.add(event, now)
+                        if stream.broken:
+                            return
+                    if not math.isnan(stream.done) and limit.when() is None:  # a server may leave the stream open all the same
+                        limit.reschedule(asyncio.get_running_loop().time() + PATIENCE)
+        stream.close(events.rest(), events.unread, self.clock())
 
     async def _listens(self) -> None:
         """After an answer broke off: perhaps no other request is due that would find nobody there."""
@@ -215,10 +256,27 @@ def _said(error: Exception) -> str:
     return f"{type(error).__name__}{': ' if str(error) else ''}{str(error).partition(chr(10))[0]}"
 
 
-def _message(response: http.Response) -> str:
-    """What an error response says, in OpenAI's form or any other."""
-    with contextlib.suppress(ValueError, KeyError, TypeError):
-        found = response.json()
-        problem = found["error"] if isinstance(found, Mapping) and "error" in found else found
-        return str(problem["message"] if isinstance(problem, Mapping) else problem)[:200]
-    return response.text.partition("\n")[0][:200] or "(nothing said)"
+async def _complaint(response: http.Response) -> str:
+    """What a response says that is no stream, in OpenAI's form or any other; of a long one its beginning."""
+    if place := response.headers.get("location"):
+        return f"it is at {said(place)}; give that as --url"
+    body = bytearray()
+    with contextlib.suppress(http.HTTPError, TimeoutError):  # what has come says enough
+        async with asyncio.timeout(PATIENCE):
+            async for data in response.aiter_bytes():
+                body += data
+                if len(body) > BEGINNING:
+                    break
+    text = body[:BEGINNING].decode("utf-8", "replace")
+    with contextlib.suppress(ValueError, RecursionError):
+        return said(json.loads(text))
+    return said(text)
+
+
+def _own_limit(error: BaseException | None) -> str | None:
+    """Which limit of this machine kept a connection from being made; None where it was none."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in OWN:
+            return os.strerror(error.errno)
+        error = error.__cause__ or error.__context__
+    return None

@@ -7,7 +7,7 @@ from typing import Any
 
 from jaxserve.load.asked import Asked, Load
 from jaxserve.load.client import Client, Item
-from jaxserve.load.record import UNFINISHED, Record
+from jaxserve.load.record import TOKENIZER, UNFINISHED, Record
 from jaxserve.load.result import Pool, Run
 from jaxserve.load.run import play
 from jaxserve.load.source import Alphabet
@@ -39,8 +39,10 @@ def measure(
     rng, _, _ = asked.drawn(part)
     played = play(client, load.schedule(rng), _items(asked, alphabet, part), until=asked.duration, ended=ended)
     known = client.known()
+    counts = known.counts
+    records = [r._replace(output=counts[r.id], counted=TOKENIZER) if r.id in counts else r for r in played.records]
     return Run.of(
-        played.records,
+        records,
         warmup=asked.warmup,
         witness="measured",
         settings={
@@ -48,7 +50,7 @@ def measure(
             **known.settings,
             **(more or {}),
         },
-        warm=_warm(played.records, _items(asked, alphabet, part)) if known.caches else None,
+        warm=_warm(records, _items(asked, alphabet, part)) if known.caches else None,
         complete=not played.why,
         why=played.why,
         steady=load.steady,

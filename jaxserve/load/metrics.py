@@ -11,7 +11,7 @@ from typing import Any
 
 from jaxserve.load.percentile import FEW, RULE
 from jaxserve.load.quantiles import Quantiles, plain
-from jaxserve.load.record import ANSWERED, Record
+from jaxserve.load.record import ANSWERED, CHUNKS, Record
 from jaxserve.load.slo import RULE as SLO_RULE
 from jaxserve.load.slo import SLO, Verdict
 
@@ -29,10 +29,14 @@ DEFINITIONS: Mapping[str, str] = {
     "goodput": "requests / duration that were answered and kept every limit of the SLO themselves (Zhong et al. 2024, section 1): TTFT, "
     "TPOT and E2E each within the limit of the highest percentile that is given, and that percentile of the request's gaps within ITL's; "
     + SLO_RULE,
+    "tokens": "of an answer as its engine counts them; over HTTP as the server's usage says, else those of its text by --tokenizer, else "
+    "chunks, each of which may hold several (tokens_counted_by)",
     "duration": "from the beginning of the measured part to the end of its last request",
     "percentile": RULE,
     "few": FEW,
 }
+
+CHUNKED = "of {} answers the server sent no usage, so their tokens are CHUNKS, each of which may hold several"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,6 +53,7 @@ class Summary:
       goodput: None without an SLO.
       verdicts: of each limit of the SLO.
       warm: prompt tokens whose KV was there before the run began; None where nobody knows.
+      counted: who counted the tokens of how many answers, see `record.CHUNKS`.
     """
 
     duration: float
@@ -68,6 +73,12 @@ class Summary:
     goodput: float | None
     verdicts: tuple[Verdict, ...]
     warm: int | None
+    counted: Mapping[str, int]
+
+    @property
+    def by_chunks(self) -> int:
+        """Answers whose chunks were counted, for want of their tokens."""
+        return self.counted.get(CHUNKS, 0)
 
     @property
     def answered(self) -> int:
@@ -105,6 +116,7 @@ class Summary:
             "prompt_tokens": self.prompt_tokens,
             "output_tokens": self.output_tokens,
             "cached_tokens": self.cached_tokens,
+            "tokens_counted_by": dict(self.counted),
             "warm": self.warm,
             "definitions": dict(DEFINITIONS),
         }
@@ -138,6 +150,7 @@ def summarise(records: Iterable[Record], *, duration: float, slo: SLO | None = N
         goodput=per(sum(map(slo.good, seen)), duration) if slo else None,
         verdicts=slo.verdicts(seen) if slo else (),
         warm=warm,
+        counted=dict(Counter(record.counted for record in seen if record.output)),
     )
 
 

@@ -22,7 +22,7 @@ from models.errors import UserError
 VOCABULARY = 10_000  # ids below exist in every model that somebody serves
 
 _ENGINE = {field.name for field in dataclasses.fields(ServeSettings)}
-_SERVER = {"url", "timeout", "key_variable", "vocabulary", "ignore_eos"}
+_SERVER = {"url", "timeout", "key_variable", "vocabulary", "ignore_eos", "tokenizer"}
 
 
 class Limits(click.ParamType):
@@ -135,5 +135,6 @@ _AT_URL = (
     click.option(
         "--vocabulary", type=click.IntRange(1), default=VOCABULARY, show_default=True, help="--url: prompts are of ids below."
     ),
+    click.option("--tokenizer", help="--url: counts answers without usage: folder with tokenizer.json, .gguf file or model."),
     click.option("--ignore-eos/--no-ignore-eos", default=True, help="--url: ask for answers of full length. Default: yes."),
 )

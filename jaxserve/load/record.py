@@ -7,6 +7,9 @@ from typing import NamedTuple
 
 FAILED, UNFINISHED = "failed", "unfinished"  # beside the reasons that answers and `jaxserve.served` know
 ANSWERED = ("stop", "length")  # reasons of an answer that came to its end
+# Who counted the tokens of an answer: the engine (or its simulation), the server in `usage`, a tokenizer its text, or nobody: then they
+# are the chunks that it came in, each of which may hold several.
+ENGINE, USAGE, TOKENIZER, CHUNKS = "engine", "usage", "tokenizer", "chunks"
 
 
 class Record(NamedTuple):
@@ -22,12 +25,13 @@ class Record(NamedTuple):
       prefilled: when the engine knew its first token.
       tokens: when each token of its answer was at the client.
       end: when the client knew that it was over, however it ended.
-      prompt, output: tokens; `output` may exceed len(tokens) where a server sends several at a time.
+      prompt, output: tokens; `output` may exceed len(tokens) where a server sends several at a time, or some without a text.
       cached: prompt tokens whose KV was there already; 0 where nothing is known of it.
       preemptions: how often it lost its memory.
       reason: "stop", "length"; "cancelled", "expired", "refused" (the server would not take it); "failed" (an error, see `error`);
         "unfinished" (the run was over first).
       error: what was said, for people; "" where nothing was.
+      counted: who counted `output`: ENGINE, USAGE, TOKENIZER or CHUNKS.
     """
 
     id: int
@@ -45,6 +49,7 @@ class Record(NamedTuple):
     preemptions: int = 0
     reason: str = "length"
     error: str = ""
+    counted: str = ENGINE
 
     @property
     def answered(self) -> bool:

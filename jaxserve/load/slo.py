@@ -119,8 +119,8 @@ class SLO:
         for metric, q, limit in self.limits():
             if limit < step:
                 raise UserError(
-                    f"{metric}-p{_plain(q)} is {limit * 1e3:.4g} ms, below one step, which takes {step * 1e3:.4g} ms ({witness}): no load is "
-                    "light enough; raise the limit, or take a faster chip or a smaller model"
+                    f"{metric}-p{_plain(q)} is {limit * 1e3:.4g} ms, below one step, which takes {step * 1e3:.4g} ms ({witness}): no load "
+                    "is light enough; raise the limit, or take a faster chip or a smaller model"
                 )
 
     def good(self, record: Record) -> bool:

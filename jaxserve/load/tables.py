@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console
 from rich.table import Table
 
-from jaxserve.load.metrics import DEFINITIONS
+from jaxserve.load.metrics import CHUNKED, DEFINITIONS
 from jaxserve.load.quantiles import PERCENTS, Quantiles
 from jaxserve.load.result import Run
 from jaxserve.load.saturation import Saturation
@@ -22,6 +22,7 @@ NAMES = {
     "client_delay": "client delay, ms",
 }
 _FLAG = "*"  # of a percentile that the sample is too small for
+_CHUNKS = "†"  # of figures in which some answers' chunks count as tokens
 
 
 def show(console: Console, runs: Sequence[Run], saturation: Saturation | None = None, more: Sequence[Table | str] = ()) -> None:
@@ -64,7 +65,8 @@ def latencies(run: Run) -> Table:
     )
     for name, title in NAMES.items():
         each: Quantiles = getattr(run.summary, name)
-        table.add_row(title, str(each.n), _ms(each.mean), *_points(each), _ms(each.most), _interval(each.intervals[95]))
+        mark = _mark(run) if name == "tpot" else ""
+        table.add_row(title + mark, str(each.n), _ms(each.mean), *_points(each), _ms(each.most), _interval(each.intervals[95]))
     return table
 
 
@@ -86,10 +88,12 @@ def counts(run: Run) -> Table:
     for error, n in list(errors.items())[:5]:
         table.add_row(f"said of {n}", error, "counted")
     table.add_row(
-        "tokens of prompts, found cached, of answers", f"{s.prompt_tokens}, {s.cached_tokens}, {s.output_tokens}", "counted"
+        "tokens of prompts, found cached, of answers",
+        f"{s.prompt_tokens}, {s.cached_tokens}, {s.output_tokens}{_mark(run)}",
+        "counted",
     )
     table.add_row("prefix cache", warmth(run), "counted")
-    table.add_row("requests/s, tokens/s", f"{_number(s.requests_per_s)}, {_number(s.tokens_per_s)}", run.witness)
+    table.add_row("requests/s, tokens/s", f"{_number(s.requests_per_s)}, {_number(s.tokens_per_s)}{_mark(run)}", run.witness)
     if s.goodput is not None:
         share = s.goodput / s.requests_per_s if s.requests_per_s else math.nan
         table.add_row("goodput, requests/s", f"{_number(s.goodput)} ({share:.0%} of those answered)", run.witness)
@@ -112,7 +116,8 @@ def verdicts(run: Run) -> Table:
     for each in run.summary.verdicts:
         found = "no answer" if each.found == math.inf else _ms(each.found)
         below = f"; it is below the quickest step, {_ms(run.quickest)} ms" if each.limit < run.quickest else ""
-        table.add_row(each.name, _ms(each.limit), found, _interval(each.interval), each.word + below)
+        mark = _mark(run) if each.metric == "tpot" else ""
+        table.add_row(each.name + mark, _ms(each.limit), found, _interval(each.interval), each.word + below)
     return table
 
 
@@ -146,7 +151,13 @@ def comparison(runs: Sequence[Run]) -> Table:
         met = "" if s.met is None else "met" if s.met else "missed"
         load, done = str(run.settings.get("load", "")), f"{s.answered} of {s.requests}"
         table.add_row(
-            load, done, _number(s.requests_per_s), _number(s.tokens_per_s), *points, _number(run.little.concurrency), met
+            load,
+            done,
+            _number(s.requests_per_s),
+            _number(s.tokens_per_s) + _mark(run),
+            *points,
+            _number(run.little.concurrency),
+            met,
         )
     return table
 
@@ -173,6 +184,8 @@ def footnotes(runs: Sequence[Run]) -> Iterator[str]:
         "tokens_per_s": "tokens/s",
     }
     slo = any(run.slo for run in runs)
+    if chunked := sum(run.summary.by_chunks for run in runs):
+        yield f"{_CHUNKS} {CHUNKED.format(chunked)}; give --tokenizer to count their text"
     for name, text in DEFINITIONS.items():
         if name == "goodput" and not slo:
             continue
@@ -187,6 +200,10 @@ def _table(title: str, *columns: str) -> Table:
             column, justify="left" if not i or column in ("how much", "verdict", "witness", "what is wrong") else "right"
         )
     return table
+
+
+def _mark(run: Run) -> str:
+    return _CHUNKS if run.summary.by_chunks else ""
 
 
 def _points(each: Quantiles) -> list[str]:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from jaxserve.load.metrics import CHUNKED
 from jaxserve.load.quantiles import PERCENTS, Quantiles
 from jaxserve.load.record import ANSWERED
 from jaxserve.load.result import Run
@@ -52,7 +53,7 @@ def outcome(runs: Mapping[str, Run]) -> tuple[Row, ...]:
     rows = [
         row("requests answered", lambda run: Cell(f"{run.summary.answered:,} of {run.summary.requests:,}", _others(run))),
         row("answered requests/s", lambda run: Cell(number(run.summary.requests_per_s), f"over {run.summary.duration:.4g} s")),
-        row("answer tokens/s", lambda run: Cell(number(run.summary.tokens_per_s), f"{run.summary.output_tokens:,} tokens")),
+        row("answer tokens/s", lambda run: Cell(number(run.summary.tokens_per_s), _tokens(run))),
         row("prompt tokens", lambda run: Cell(f"{run.summary.prompt_tokens:,}", _cached(run))),
     ]
     if limits:
@@ -88,7 +89,9 @@ def notes(runs: Mapping[str, Run]) -> tuple[str, ...]:
     seen = [getattr(run.summary, field) for run in runs.values() for _, field in LATENCIES]
     lost = any(run.summary.verdicts and run.summary.answered < run.summary.requests for run in runs.values())
     few = any(quantiles.few for quantiles in seen if quantiles.n)
-    return (NOTES, *((FEW,) if few else ()), *((LOST,) if lost else ()))
+    chunked = sum(run.summary.by_chunks for run in runs.values())
+    said = f"Of tokens/s and TPOT: {CHUNKED.format(chunked)}."
+    return (NOTES, *((FEW,) if few else ()), *((LOST,) if lost else ()), *((said,) if chunked else ()))
 
 
 def _figures(quantiles: Quantiles) -> Iterator[Cell]:
@@ -107,6 +110,11 @@ def _ms(seconds: float) -> str:
 def _others(run: Run) -> str:
     """What became of requests that were not answered."""
     return ", ".join(f"{count:,} {reason}" for reason, count in run.summary.counts.items() if reason not in ANSWERED)
+
+
+def _tokens(run: Run) -> str:
+    chunked = f", {run.summary.by_chunks:,} answers by chunks" if run.summary.by_chunks else ""
+    return f"{run.summary.output_tokens:,} tokens{chunked}"
 
 
 def _cached(run: Run) -> str:

@@ -16,25 +16,28 @@ class FakeServer:
     """Answers /v1/models and streams /v1/completions.
 
     Attributes:
-      fault: told the number of a request, from 0: "" or what is to go wrong with it.
+      fault: told the number of a request, from 0: "" or what is to go wrong with it; or the whole answer, status line and all, after which
+        the connection is closed.
       token: s between two tokens; first: s before the first.
       asked: bodies of all requests, in order.
       connections: that were made; most: requests that were under way at once.
       keys: what requests said under Authorization.
+      hold: a connection on which a whole answer was sent stays open until it is set.
       company: so many requests must be there before any of them is answered.
       cache: prompts that were seen, if the server has a prefix cache; whole prompts alone.
     """
 
     def __init__(
         self,
-        fault: Callable[[int], str] = lambda number: "",
+        fault: Callable[[int], str | bytes] = lambda number: "",
         *,
         token: float = 0.001,
         first: float = 0.0,
         cached: bool = False,
         together: int = 1,
+        hold: threading.Event | None = None,
     ):
-        self.fault, self.token, self.first = fault, token, first
+        self.fault, self.token, self.first, self.hold = fault, token, first, hold
         self.cache: set[tuple[int, ...]] | None = set() if cached else None
         self.asked: list[dict[str, Any]] = []
         self.company = threading.Barrier(together)
@@ -107,7 +110,14 @@ class _Handler(BaseHTTPRequestHandler):
             with fake.lock:
                 fake.open -= 1
 
-    def _answer(self, body: dict[str, Any], fault: str) -> None:
+    def _answer(self, body: dict[str, Any], fault: str | bytes) -> None:
+        if isinstance(fault, bytes):
+            self.close_connection = True
+            with contextlib.suppress(OSError):
+                self.wfile.write(fault)
+            if self.fake.hold is not None:
+                self.fake.hold.wait(20)
+            return
         fake, prompt, tokens = self.fake, tuple(body["prompt"]), body["max_tokens"]
         if fault.isdecimal():
             self._whole(int(fault), {"error": {"message": "too much to do", "type": "overloaded"}})

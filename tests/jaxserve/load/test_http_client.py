@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
+import gzip
 import math
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
+from jaxserve.load.asked import Asked
 from jaxserve.load.client import Item
+from jaxserve.load.measure import measure
 from jaxserve.load.parts import split
 from jaxserve.load.run import INTERRUPTED, Played, play
 from jaxserve.load.schedule import Closed, Open
+from jaxserve.load.source import Alphabet
 from models.errors import UserError
+from tests.jaxserve.load.dialects import DIALECTS, events, text
 from tests.jaxserve.load.fake_server import FakeServer, serving
 
 pytest.importorskip("httpx2", reason="needs the extra http")
 
+from jaxserve.load import http_client
 from jaxserve.load.http_client import HttpClient
 
 
@@ -80,7 +87,7 @@ def test_closed_loop():
         ("stops", "failed", "the stream ended before the answer did", 2),
         ("malformed", "failed", "malformed chunk", 2),
         ("no done", "length", "[DONE] is missing", 4),
-        ("html", "failed", "text/event-stream", 0),
+        ("html", "failed", "the answer is application/json, not the text/event-stream that was asked for: {}", 0),
     ],
 )
 def test_faults(fault: str, reason: str, said: str, tokens: int):
@@ -90,6 +97,157 @@ def test_faults(fault: str, reason: str, said: str, tokens: int):
     one = next(record for record in records if record.id == 1)
     assert not why and (one.reason, len(one.tokens)) == (reason, tokens) and said in one.error
     assert [record.reason for record in records if record.id != 1] == ["length"] * 2
+
+
+def answer(
+    body: bytes, kind: str = "text/event-stream", code: str = "200 OK", more: Sequence[str] = (), length: int | None = None
+) -> bytes:
+    """As it is on the wire. length: what is said of the body's; None for what it has."""
+    lines = [f"HTTP/1.1 {code}", f"Content-Type: {kind}", f"Content-Length: {len(body) if length is None else length}", *more]
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+def chunked(*parts: bytes, last: bytes = b"0\r\n\r\n") -> bytes:
+    """A body in chunks of HTTP's own."""
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nTransfer-Encoding: chunked\r\n\r\n"
+    return head + b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in parts) + last
+
+
+WHOLE = DIALECTS["OpenAI's completions"].wire
+NESTED = b"[" * 50_000
+
+
+@pytest.mark.parametrize(
+    ("wire", "reason", "said", "tokens"),
+    [
+        # What is well said in some other way.
+        (answer(WHOLE), "length", "", 2),
+        (answer(gzip.compress(WHOLE), more=["Content-Encoding: gzip"]), "length", "", 2),
+        (answer(WHOLE, kind="Text/Event-Stream ; charset=utf-8"), "length", "", 2),
+        (answer(WHOLE).replace(b"Content-Type: text/event-stream\r\n", b""), "length", "", 2),
+        (chunked(*(WHOLE[i : i + 1] for i in range(len(WHOLE)))), "length", "", 2),
+        (chunked(WHOLE[:-2]), "length", "", 2),
+        # The connection or the body is cut.
+        (answer(WHOLE, length=len(WHOLE) + 9), "length", "", 2),  # after [DONE]
+        (answer(WHOLE[:-60], length=len(WHOLE)), "failed", "the answer broke off", 2),
+        (chunked(WHOLE[:130], last=b"ff\r\nda"), "failed", "the answer broke off", 1),
+        (chunked(WHOLE[:130], last=b"zz\r\n"), "failed", "the answer broke off", 1),
+        (chunked(WHOLE[:130]), "failed", "the stream ended before the answer did", 1),
+        (b"", "failed", "the answer broke off", 0),
+        (b"HTTP/1.1 200 O", "failed", "the answer broke off", 0),
+        (b"SSH-2.0-OpenSSH_9.6\r\n", "failed", "the answer broke off", 0),
+        (answer(b"\x1f\x8bno gzip", more=["Content-Encoding: gzip"]), "failed", "the answer broke off", 0),
+        # No stream.
+        (
+            answer(b'{"choices": [{"text": "all at once"}]}', "application/json"),
+            "failed",
+            "the answer is application/json, not",
+            0,
+        ),
+        (
+            answer(b'{"error": {"message": "no streams"}}', "application/json"),
+            "failed",
+            "not the text/event-stream that was asked for: no str",
+            0,
+        ),
+        (
+            answer(b"<html>\n<b>busy</b></html>", "text/html"),
+            "failed",
+            "the answer is text/html, not the text/event-stream that was",
+            0,
+        ),
+        (answer(NESTED, "application/json"), "failed", "application/json", 0),
+        (answer(b"\xff\xfe\x00", "application/octet-stream"), "failed", "application/octet-stream", 0),
+        (answer(b"<html>busy</html>"), "failed", "no stream of events came, but '<html>busy</html>'", 0),
+        (answer(b""), "failed", "the stream ended before the answer did", 0),
+        # HTTP errors, however they say it.
+        (answer(b"upstream\nis away", "text/plain", "502 Bad Gateway"), "failed", "HTTP 502: upstream is away", 0),
+        (answer(b"", "text/plain", "500 Oh"), "failed", "HTTP 500: (nothing said)", 0),
+        (answer(NESTED, "application/json", "500 Oh"), "failed", "HTTP 500: [[[", 0),
+        (
+            answer(b"\x1f\x8bno gzip", "text/plain", "500 Oh", ["Content-Encoding: gzip"]),
+            "failed",
+            "HTTP 500: (nothing said)",
+            0,
+        ),
+        (
+            answer(b'{"detail": [{"msg": "no prompt"}]}', "application/json", "422 No"),
+            "failed",
+            "HTTP 422: [{'msg': 'no prompt'}]",
+            0,
+        ),
+        (answer(b'{"message": null, "error": "full"}', "application/json", "429 No"), "refused", "HTTP 429: full", 0),
+        (answer(b"x" * 300_000, "text/plain", "503 No", length=2**40), "refused", "HTTP 503: xxxx", 0),
+        (
+            answer(b"", "text/plain", "307 No", ["Location: https://there/v1"]),
+            "failed",
+            "HTTP 307: it is at https://there/v1; give that",
+            0,
+        ),
+        (answer(b"", "text/plain", "204 No Content"), "failed", "HTTP 204: (nothing said)", 0),
+    ],
+)
+def test_whatever_comes_over_the_wire_is_one_record(wire: bytes, reason: str, said: str, tokens: int):
+    """The request before it and the one after are none the worse."""
+    with serving(lambda number: wire if number == 1 else "") as server:
+        records, why = go(server, Closed(1), 3)
+    assert not why and [record.reason for record in records] == ["length", reason, "length"]
+    assert (said in records[1].error if said else not records[1].error) and len(records[1].tokens) == tokens
+    assert len(records[1].error) < 300 and records[1].error.isprintable()
+
+
+def test_a_stream_that_stays_open_after_its_end(monkeypatch: pytest.MonkeyPatch):
+    """The answer ended with [DONE]; its client is not held up, however long the server goes on with keep-alives."""
+    monkeypatch.setattr(http_client, "PATIENCE", 0.05)
+    held = threading.Event()
+
+    def open(number: int) -> str | bytes:
+        if number == 0:
+            return b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 99999\r\n\r\n" + WHOLE
+        return ""
+
+    with serving(open, hold=held) as server:
+        records, why = go(server, Closed(1), 2)
+        held.set()
+    assert not why and [(record.reason, len(record.tokens)) for record in records] == [("length", 2), ("length", 4)]
+
+
+def test_no_files_are_left_here():
+    """A limit of the client's machine is no sign that the server is gone: those requests fail, with that reason, and the run goes on."""
+    resource = pytest.importorskip("resource")
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with serving(together=1) as server, HttpClient(server.url) as client:
+        taken = [os.open(os.devnull, os.O_RDONLY)]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (taken[0] + 100, limits[1]))
+        try:
+            with contextlib.suppress(OSError):
+                while True:
+                    taken.append(os.dup(taken[0]))
+            for _ in range(12):
+                os.close(taken.pop())
+            records, why = play(client, Open(iter([0.0] * 40)), items(40))
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+            for each in taken:
+                os.close(each)
+    failed = [record.error for record in records if not record.answered]
+    assert not why and len(records) == 40 and 0 < len(failed) < 40
+    assert any(
+        "Too many open files, a limit of this machine and not of the server; raise it (ulimit -n)" in each for each in failed
+    )
+
+
+def test_a_tokenizer_counts_what_the_server_does_not():
+    """Two chunks of several words each, without usage: the tokens of the text, one a word here."""
+    wire = answer(events(text("one two "), text("three", "length"), "[DONE]"))
+    asked = Asked(clients=(1,), prompt="3", output="3", requests=2)
+    with serving(lambda number: wire) as server:
+        for count, found in ((None, (2, "chunks")), (lambda words: len(words.split()), (3, "tokenizer"))):
+            with HttpClient(server.url, count=count) as client:
+                run = measure(client, asked, asked.loads[0], lambda key: Alphabet(100, key))
+            assert [(r.output, r.counted, len(r.tokens)) for r in run.records] == [(*found, 2)] * 2
+            summary = run.summary.to_json()
+            assert summary["tokens_counted_by"] == {found[1]: 2} and summary["output_tokens"] == 2 * found[0]
 
 
 def test_a_server_that_hangs():

@@ -20,6 +20,7 @@ from jaxserve.load.result import Run
 from tests.jaxserve import commands
 from tests.jaxserve.commands import error_line
 from tests.jaxserve.in_process import Ran, in_process
+from tests.jaxserve.load.dialects import events, text
 from tests.jaxserve.load.fake_server import serving
 from tests.jaxserve.shared_programs import shared
 
@@ -60,6 +61,7 @@ def here(in_process: Callable[..., Ran], tmp_path: Path) -> Callable[..., Ran]:
         ("--rate 1/s --rows 0", "rows is 0"),
         ("--rate 1/s --url http://localhost:1 --rows 4", "--rows is of an engine in this process"),
         ("--rate 1/s --timeout 5s", "--timeout is of a server at a URL"),
+        ("--rate 1/s --tokenizer smollm2", "--tokenizer is of a server at a URL"),
         ("--rate 1/s --no-ignore-eos", "--ignore-eos is of a server at a URL"),
         ("--rate 1/s --model random:none", "random:none"),
         ("--rate 1/s --report none/report.html", "none"),
@@ -152,6 +154,37 @@ def test_a_server_at_a_url(here: Any):
     assert sorted(body["prompt"] for body in server.asked[:12]) == sorted(body["prompt"] for body in server.asked[12:])
     assert runs[0].settings["url"] == server.url and runs[0].settings["model"] == "fake"
     assert max(max(body["prompt"]) for body in server.asked) < 10_000
+
+
+@needs_http
+def test_tokens_that_nobody_counted(here: Any, tmp_path: Path):
+    """A server without usage sends two chunks: tokens are said to be chunks wherever they show, or a tokenizer counts their text.
+
+    Oracle: the tokens of random:tiny are bytes, of which the text has 11.
+    """
+    body = events(text("two words"), text("!?", "length"), "[DONE]")
+    head = f"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+    with serving(lambda number: head + body) as server:
+        arguments = ("--url", server.url, *"--clients 1 --requests 2 --prompt 5 --output 4 --slo tpot-p50=1s".split())
+        ran = here(*arguments, "--report", "page.html")
+        found = here(*arguments, "--json")
+        counted = here(*arguments, "--json", "--tokenizer", "random:tiny")
+    assert (
+        ran.code == 0 and all(f"{each}†" in ran.out for each in ("TPOT, ms", "TPOT P50", "10, 0, 4")) and "tokens/s" in ran.out
+    )
+    assert "† of 2 answers the server sent no usage, so their tokens are CHUNKS" in ran.out and "give --tokenizer" in ran.out
+    assert "of 2 answers the server sent no usage" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert [json_of["summary"]["tokens_counted_by"] for json_of in (found.json, counted.json)] == [
+        {"chunks": 2},
+        {"tokenizer": 2},
+    ]
+    assert [record["output"] for record in found.json["records"]] == [2, 2]
+    run = Run.from_json(counted.json)
+    assert [(record.output, record.counted) for record in run.records] == [(11, "tokenizer")] * 2 and not run.summary.by_chunks
+    with serving() as server:
+        assert "†" not in here("--url", server.url, *arguments[2:]).out
+        ran = here("--url", server.url, *arguments[2:], "--tokenizer", "owner/name")
+    assert ran.code == 2 and "--tokenizer owner/name is no folder here" in error_line(ran.err)
 
 
 @needs_http
