@@ -26,8 +26,9 @@ except ModuleNotFoundError:
 
 FULL = (429, 503)  # HTTP status: too much to do, later may help
 PATIENCE = (
-    5.0  # s, of the question whether anybody still listens, for what an error says, and for the end of a body after [DONE]
+    5.0  # s for what an error says, for the end of a body after [DONE], and for the question whether anybody still listens
 )
+IDLE = 3.0  # s after which a connection isn't used again; servers close theirs after 5, perhaps while a request is on its way
 BEGINNING = 2**16  # bytes of a body that is no stream
 STREAM = "text/event-stream"
 OWN = (errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS)  # no files or no ports are left here
@@ -71,7 +72,7 @@ class HttpClient:
         self._http = http.AsyncClient(
             headers=headers,
             timeout=http.Timeout(timeout),
-            limits=http.Limits(max_connections=None, max_keepalive_connections=None),
+            limits=http.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=IDLE),
             trust_env=False,
         )
         self._tasks: set[asyncio.Task[Record]] = set()  # under way

@@ -69,6 +69,14 @@ def test_connections_are_used_again():
     assert server.connections <= 3  # one of them asked for the models
 
 
+def test_a_connection_that_was_idle_is_not_used_again(monkeypatch: pytest.MonkeyPatch):
+    """The server may be closing it at that moment, and the request would be lost."""
+    monkeypatch.setattr(http_client, "IDLE", 0.05)
+    with serving() as server:
+        go(server, Open(iter([0.0, 0.4])), 2)
+    assert server.connections >= 2  # without a limit it is the one that asked for the models
+
+
 def test_closed_loop():
     with serving(together=3) as server:
         records, _ = go(server, Closed(3), 12, 3)
@@ -103,13 +111,19 @@ def answer(
     body: bytes, kind: str = "text/event-stream", code: str = "200 OK", more: Sequence[str] = (), length: int | None = None
 ) -> bytes:
     """As it is on the wire. length: what is said of the body's; None for what it has."""
-    lines = [f"HTTP/1.1 {code}", f"Content-Type: {kind}", f"Content-Length: {len(body) if length is None else length}", *more]
+    lines = [
+        f"HTTP/1.1 {code}",
+        "Connection: close",
+        f"Content-Type: {kind}",
+        f"Content-Length: {len(body) if length is None else length}",
+        *more,
+    ]
     return "\r\n".join([*lines, "", ""]).encode() + body
 
 
 def chunked(*parts: bytes, last: bytes = b"0\r\n\r\n") -> bytes:
     """A body in chunks of HTTP's own."""
-    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nTransfer-Encoding: chunked\r\n\r\n"
+    head = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
     return head + b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in parts) + last
 
 

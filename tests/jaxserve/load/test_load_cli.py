@@ -54,7 +54,7 @@ def here(in_process: Callable[..., Ran], tmp_path: Path) -> Callable[..., Ran]:
         ("--rate 1/s --slo latency-p95=1s", "ttft, itl, tpot, e2e"),
         ("--rate 1/s --saturate", "--saturate looks for"),
         ("--rate 1/s --duration 10", "--duration is '10', which has no unit"),
-        ("--trace none.csv", "cannot be read"),
+        ("--trace none.csv", "no such file"),
         ("--trace empty.csv", "empty.csv holds no request"),
         ("--trace wrong.csv", "wrong.csv line 4: GeneratedTokens is ''"),
         ("--rate 1/s --policy dynamic --budget 5", "budget is given"),
@@ -163,7 +163,7 @@ def test_tokens_that_nobody_counted(here: Any, tmp_path: Path):
     Oracle: the tokens of random:tiny are bytes, of which the text has 11.
     """
     body = events(text("two words"), text("!?", "length"), "[DONE]")
-    head = f"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+    head = f"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Type: text/event-stream\r\nContent-Length: {len(body)}\r\n\r\n".encode()
     with serving(lambda number: head + body) as server:
         arguments = ("--url", server.url, *"--clients 1 --requests 2 --prompt 5 --output 4 --slo tpot-p50=1s".split())
         ran = here(*arguments, "--report", "page.html")

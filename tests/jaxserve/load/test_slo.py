@@ -106,7 +106,7 @@ def test_nothing_to_judge_is_not_met():
 @pytest.mark.parametrize("metric", ["tpot", "itl"])
 def test_an_answer_of_one_token_keeps_limits_of_what_follows_it(metric: str):
     """Nothing follows it: a load of such answers has all its goodput and meets its SLO (vLLM's goodput takes TPOT as 0 there)."""
-    slo = SLO(**{metric: {95: 1e-9}})
+    slo = SLO.from_json({metric: {"95": 1e-9}})
     ones = [record(i, tokens=(9.0,)) for i in range(100)]
     (verdict,) = slo.verdicts(ones)
     assert all(map(slo.good, ones)) and verdict.met and verdict.sure and verdict.found == 0
@@ -117,7 +117,7 @@ def test_an_answer_of_one_token_keeps_limits_of_what_follows_it(metric: str):
 
 @pytest.mark.parametrize("metric", METRICS)
 def test_an_answer_without_a_token_exceeds_every_limit(metric: str):
-    slo = SLO(**{metric: {50: 100.0}})
+    slo = SLO.from_json({metric: {"50": 100.0}})
     empty = [record(i, reason="stop") for i in range(3)]
     (verdict,) = slo.verdicts(empty)
     assert not any(map(slo.good, empty)) and not verdict.met and verdict.found == math.inf
@@ -134,7 +134,7 @@ def answers(draw: st.DrawFn) -> Record:
 @given(st.lists(answers(), min_size=1, max_size=12), st.sampled_from(METRICS), st.sampled_from([50, 90, 99]))
 def test_goodput_and_verdict_are_one_rule(records: list[Record], metric: str, q: int):
     """Where every request is good the limit is met, and where none is it is missed."""
-    slo = SLO(**{metric: {q: 0.6}})
+    slo = SLO.from_json({metric: {str(q): 0.6}})
     (verdict,) = slo.verdicts(records)
     good = [slo.good(each) for each in records]
     assert verdict.met or not all(good)
