@@ -7,18 +7,21 @@ Gemma 3, which are stored with the 1 of (1 + weight) already added.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
 
 from models.checkpoint.gguf_config import hf_config
-from models.checkpoint.gguf_file import GGUFFile
-from models.gguf_tokenizer import from_metadata
+from models.checkpoint.gguf_file import GGUFFile, shown
+from models.checkpoint.gguf_keys import understood
+from models.errors import UserError
+from models.gguf_tokenizer import end_tokens, from_metadata
 from models.hf_config import from_hf
-from models.provenance import Provenance
+from models.provenance import Ignored, Provenance
 from models.tokenizer import Tokenizer
 
-_ROPE_FACTORS = "rope_freqs.weight"
+_ROPE_FACTORS, _EMBEDDING = "rope_freqs.weight", "token_embd.weight"
 
 _TOP = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 
@@ -42,28 +45,39 @@ _LAYER = {
 class GGUFCheckpoint:
     """Implements `models.checkpoint.base.Checkpoint`.
 
+    The first of several files of one model (``NAME-00001-of-00003.gguf``) stands for all of them.
+
     Raises:
-      UserError: whatever `GGUFFile`, `hf_config` and `from_hf` refuse, naming the file.
+      UserError: whatever `GGUFFile`, `understood`, `hf_config` and `from_hf` refuse, naming the file.
     """
 
     def __init__(self, path: Path):
-        self._file = GGUFFile(path)
+        first = GGUFFile(path)
         self.origin = str(path)
-        self.provenance = Provenance(weights=(path.name,), config=(path.name,))
-        metadata, tensors = self._file.metadata, self._file.tensors
-        self._kind = metadata.get("general.architecture")
-        factors = self._file.read(_ROPE_FACTORS) if _ROPE_FACTORS in tensors else None
-        self.config = from_hf(hf_config(metadata, tensors, factors, self.origin), origin=self.origin)
-        self._stored = {self._hf_name(name): name for name in tensors if name != _ROPE_FACTORS}
+        files = _parts(first)
+        self._metadata, ignored = understood(first.metadata, self.origin)
+        self._files = {name: file for file in files for name in file.tensors}
+        self._kind = self._metadata["general.architecture"]
+        factors = self._files[_ROPE_FACTORS].read(_ROPE_FACTORS) if _ROPE_FACTORS in self._files else None
+        rows = self._files[_EMBEDDING].tensors[_EMBEDDING].shape[0] if _EMBEDDING in self._files else None
+        ends = list(end_tokens(self._metadata, self.origin))
+        config = hf_config(self._metadata, self._files.keys(), factors, rows, ends, self.origin)
+        self.config = from_hf(config, origin=self.origin)
+        self._stored = {self._hf_name(name): name for name in self._files if name != _ROPE_FACTORS}
+        self.provenance = Provenance(
+            weights=tuple(file.path.name for file in files),
+            config=(path.name,),
+            ignored=tuple(Ignored(path.name, key, why) for key, why in ignored.items()),
+        )
 
     def names(self) -> list[str]:
         return sorted(self._stored)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        return self._file.tensors[self._stored[name]].shape
+        return self._files[self._stored[name]].tensors[self._stored[name]].shape
 
     def read(self, name: str) -> np.ndarray:
-        data = self._file.read(self._stored[name])
+        data = self._files[self._stored[name]].read(self._stored[name])
         if self._kind == "gemma3" and name.endswith("norm.weight"):
             return data.astype(np.float32) - 1.0
         if self._kind == "llama" and ".q_proj." in name:
@@ -73,7 +87,7 @@ class GGUFCheckpoint:
         return data
 
     def tokenizer(self) -> Tokenizer:
-        return from_metadata(self._file.metadata, self.config.eos_tokens, self.origin)
+        return from_metadata(self._metadata, self.origin)
 
     def _hf_name(self, name: str) -> str:
         """The Hugging Face name; a name that is not known stays as it is, for the loader to report."""
@@ -87,6 +101,44 @@ class GGUFCheckpoint:
         if part == "ffn_norm" and self._kind == "gemma3":  # the one layer kind with norms on both sides
             target = "pre_feedforward_layernorm"
         return f"model.layers.{prefix.removeprefix('blk.')}.{target}.{suffix}"
+
+
+_PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf", re.DOTALL)
+
+
+def _parts(first: GGUFFile) -> list[GGUFFile]:
+    """All files of a model, by llama.cpp's rules: the first has the metadata, and the name of each says which it is."""
+    path, count = first.path, _split(first, "count", 1)
+    if count <= 1:
+        return [first]
+    named = _PART.fullmatch(path.name)
+    if named is None or int(named[3]) != count or int(named[2]) - 1 != _split(first, "no", 0):
+        rule = f"the names of its {count} files must end in -00001-of-{count:05}.gguf and so on"
+        raise UserError(f"{path}: one part of a model; {rule}; give each its name back")
+    if int(named[2]) != 1:
+        raise UserError(f"{path}: part {int(named[2])} of {count}; give the first, {named[1]}-00001-of-{named[3]}.gguf")
+    files, places = [first], dict.fromkeys(first.tensors, path)
+    for number in range(1, count):
+        part = path.with_name(f"{named[1]}-{number + 1:05}-of-{named[3]}.gguf")
+        if not part.is_file():
+            raise UserError(f"{part}: no such file, and the model is in {count}; download it too")
+        files.append(GGUFFile(part))
+        if _split(files[-1], "no", 0) != number or _split(files[-1], "count", count) != count:
+            raise UserError(f"{part}: not part {number + 1} of {count}, as its name says; download it again")
+        for name in files[-1].tensors:
+            if name in places:
+                raise UserError(f"{part}: tensor {shown(name)} is in {places[name].name} too; download both again")
+            places[name] = part
+    if (promised := _split(first, "tensors.count", len(places))) != len(places):
+        raise UserError(f"{path}: its {count} files hold {len(places)} tensors and must hold {promised}; download them again")
+    return files
+
+
+def _split(file: GGUFFile, key: str, default: int) -> int:
+    value = file.metadata.get(f"split.{key}", default)
+    if not isinstance(value, int):
+        raise UserError(f"{file.path}: split.{key} is {shown(value)}; it must be a whole number; download the file again")
+    return value
 
 
 def halves(rows: np.ndarray, heads: int) -> np.ndarray:

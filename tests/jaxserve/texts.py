@@ -79,7 +79,7 @@ def family(name: str) -> Family:
     if name == "metaspace":
         return Family(name, metaspace("always"))
     metadata = checkpoints.vocabulary(320) | {"tokenizer.ggml.add_space_prefix": name == "sentencepiece"}
-    return Family(name, gguf_tokenizer.from_metadata(metadata, [2], name))
+    return Family(name, gguf_tokenizer.from_metadata(metadata, name))
 
 
 def letters(text: str) -> str:

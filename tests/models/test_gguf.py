@@ -76,15 +76,6 @@ def test_other_divisors_are_refused_and_none_is_none(tmp_path: Path):
     assert GGUFCheckpoint(tiny(tmp_path / "a", extra={"rope_freqs.weight": ones})).config.rope.kind == "default"
 
 
-def test_rope_scaling_keys(tmp_path: Path):
-    keys = {"scaling.type": "yarn", "scaling.factor": 4.0, "scaling.original_context_length": 64}
-    rope = GGUFCheckpoint(tiny(tmp_path, "qwen2", keys={f"qwen2.rope.{k}": v for k, v in keys.items()})).config.rope
-    assert (rope.kind, rope.factor, rope.original_positions) == ("yarn", 4.0, 64)
-    rope = GGUFCheckpoint(tiny(tmp_path, keys={"llama.rope.scale_linear": 2.0})).config.rope  # before the type had a key
-    assert (rope.kind, rope.factor) == ("linear", 2.0)
-    assert GGUFCheckpoint(tiny(tmp_path, keys={"llama.rope.scaling.type": "none"})).config.rope.kind == "default"
-
-
 def test_gemma_and_mistral(tmp_path: Path):
     config = GGUFCheckpoint(tiny(tmp_path, "gemma3", changes={"num_hidden_layers": 7})).config
     assert config.windows == (8, 8, 8, 8, 8, None, 8) and config.attention_scale == pytest.approx(32**-0.5)
@@ -93,23 +84,93 @@ def test_gemma_and_mistral(tmp_path: Path):
     assert (config.architecture, config.windows) == ("mistral", (16, 16))
 
 
-def test_eos_takes_in_the_ends_of_turn_and_message(tmp_path: Path):
-    keys = {"tokenizer.ggml.eot_token_id": 5, "tokenizer.ggml.eom_token_id": 2}
-    assert GGUFCheckpoint(tiny(tmp_path, keys=keys)).config.eos_tokens == (2, 5)
+def test_end_tokens_are_the_union_of_keys_and_texts(tmp_path: Path):
+    keys = {"tokenizer.ggml.eot_token_id": 5, "tokenizer.ggml.eom_token_id": 2, "tokenizer.ggml.eos_token_ids": [2, 7]}
+    tokens = checkpoints.vocabulary(320)["tokenizer.ggml.tokens"]
+    tokens[310] = "<end_of_turn>"
+    checkpoint = GGUFCheckpoint(tiny(tmp_path, keys=keys | {"tokenizer.ggml.tokens": tokens}))
+    assert checkpoint.config.eos_tokens == checkpoint.tokenizer().eos_tokens == (2, 7, 5, 310)
+
+
+@pytest.mark.parametrize(("rows", "tokens"), [(330, 320), (310, 320)])
+def test_the_rows_of_the_embedding_are_the_vocabulary(tmp_path: Path, rows: int, tokens: int):
+    """A token without a row is refused where a prompt has it; llama.vocab_size says nothing that the rows do not."""
+    path = tiny(tmp_path, changes={"vocab_size": rows}, keys=checkpoints.vocabulary(tokens) | {"llama.vocab_size": 999})
+    checkpoint = GGUFCheckpoint(path)
+    assert checkpoint.config.vocab_size == rows and checkpoint.tokenizer().backend.get_vocab_size() == tokens
+    load(checkpoint, jnp.float32)
+
+
+def split(folder: Path, kind: str = "llama", parts: int = 3, **keys: Any) -> list[Path]:
+    """A model in several files, as gguf-split writes it: metadata in the first, `split.no` in each, tensors dealt out in turn."""
+    config = checkpoints.hf_config(kind)
+    tensors = list(checkpoints.hf_tensors(kind, config).items())
+    paths = []
+    for number in range(parts):
+        path = folder / f"m-{number + 1:05}-of-{parts:05}.gguf"
+        own = {"split.count": parts, "split.no": number, "split.tensors.count": len(tensors)} | keys
+        if number:
+            own = dict.fromkeys([*checkpoints.gguf_keys(kind, config), *checkpoints.vocabulary(320)]) | own
+        paths.append(checkpoints.write_gguf(path, kind, config, dict(tensors[number::parts]), keys=own))
+    return paths
+
+
+def test_a_model_in_several_files_is_read_from_its_first(tmp_path: Path):
+    first, *_ = split(tmp_path)
+    (tmp_path / "one").mkdir()
+    parts, whole = GGUFCheckpoint(first), GGUFCheckpoint(tiny(tmp_path / "one"))
+    assert parts.names() == whole.names() and parts.config == whole.config
+    for name in whole.names():
+        assert parts.shape(name) == whole.shape(name)
+        np.testing.assert_array_equal(parts.read(name), whole.read(name))
+    assert parts.provenance.weights == tuple(f"m-0000{i}-of-00003.gguf" for i in (1, 2, 3))
+    assert parts.tokenizer().encode("hello") == whole.tokenizer().encode("hello")
+
+
+def test_what_is_wrong_with_parts(tmp_path: Path):
+    first, second, third = split(tmp_path)
+    with pytest.raises(UserError, match="part 2 of 3; give the first, m-00001-of-00003.gguf"):
+        GGUFCheckpoint(second)
+    content = third.read_bytes()
+    third.unlink()
+    with pytest.raises(UserError, match="m-00003-of-00003.gguf: no such file, and the model is in 3; download it too"):
+        GGUFCheckpoint(first)
+    third.write_bytes(second.read_bytes())
+    with pytest.raises(UserError, match="m-00003-of-00003.gguf: not part 3 of 3, as its name says"):
+        GGUFCheckpoint(first)
+    third.write_bytes(content)
+    alone = tmp_path / "other.gguf"
+    alone.write_bytes(first.read_bytes())
+    with pytest.raises(UserError, match="other.gguf: one part of a model; the names of its 3 files must end in"):
+        GGUFCheckpoint(alone)
+    with pytest.raises(UserError, match="its 3 files hold 21 tensors and must hold 99"):
+        GGUFCheckpoint(split(tmp_path, **{"split.tensors.count": 99})[0])
+    split(tmp_path)
+    config = checkpoints.hf_config()
+    twice = {name: tensor for name, tensor in checkpoints.hf_tensors("llama", config).items() if name == "model.norm.weight"}
+    checkpoints.write_gguf(third, "llama", config, twice, keys={"split.count": 3, "split.no": 2})
+    with pytest.raises(UserError, match="m-00003-of-00003.gguf: tensor output_norm.weight is in m-0000[12]-of-00003.gguf too"):
+        GGUFCheckpoint(first)
 
 
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("phi3", {}, "GGUF architecture 'phi3' is not supported; supported are llama, qwen2, qwen3, gemma3"),
-    ("llama", {"llama.expert_count": 8}, "a mixture of 8 experts"),
+    ("llama", {"llama.expert_count": 8}, "llama.expert_count is 8: a mixture of experts is not supported; use a dense model"),
     ("llama", {"llama.block_count": None}, r"metadata key llama.block_count is missing"),
-    ("llama", {"llama.attention.head_count_kv": [2, 1]}, r"llama.attention.head_count_kv differs from layer to layer"),
+    (
+        "llama",
+        {"llama.attention.head_count_kv": [2, 1]},
+        r"llama.attention.head_count_kv is \[2, 1\]: it differs from layer to layer",
+    ),
     ("llama", {"llama.rope.dimension_count": 16}, r"llama.rope.dimension_count is 16 and head_dim is 32"),
     (
         "llama",
         {"llama.rope.scaling.type": "longrope", "llama.rope.scaling.factor": 2.0},
-        "RoPE type 'longrope' is not supported",
+        "llama.rope.scaling.type is longrope; supported are none, linear, yarn",
     ),
-    ("llama", {"split.count": 3}, "one of 3 parts; join them with"),
+    ("llama", {"split.count": 3}, "one part of a model; the names of its 3 files must end in -00001-of-00003.gguf and so on"),
+    ("llama", {"split.count": "3"}, "split.count is '?3'?; it must be a whole number"),
+    ("llama", {"general.type": "adapter"}, "general.type is adapter: only whole models run"),
     ("llama", {"llama.block_count": 3}, r"tensor model.layers.2.self_attn.o_proj.weight \[64, 128\] is missing"),
     ("llama", {"llama.block_count": 1}, r"tensor model.layers.1.input_layernorm.weight \(and 8 more\) is not part of a llama"),
 ]

@@ -45,7 +45,7 @@ def bpe(pre: str, words: list[str], merges: list[str], **changes: Any) -> Tokeni
     tokens = [*sorted(pre_tokenizers.ByteLevel.alphabet()), *words, "<|end|>"]
     keys = {"model": "gpt2", "pre": pre, "tokens": tokens, "token_type": [1] * (len(tokens) - 1) + [3], "merges": merges}
     keys |= {"bos_token_id": len(tokens) - 1, "eos_token_id": len(tokens) - 1} | changes
-    return gguf_tokenizer.from_metadata({f"tokenizer.ggml.{k}": v for k, v in keys.items()}, [len(tokens) - 1], "test")
+    return gguf_tokenizer.from_metadata({f"tokenizer.ggml.{k}": v for k, v in keys.items()}, "test")
 
 
 def pieces(tokenizer: Tokenizer, text: str) -> list[str]:
@@ -96,16 +96,16 @@ def test_bos_is_added_only_where_the_model_wants_it():
     assert bpe("llama-bpe", [], []).encode("a")[0] == end  # by default
     assert bpe("llama-bpe", [], [], add_bos_token=False).encode("a")[0] != end
     assert bpe("smollm", [], [], add_bos_token=True, add_eos_token=True).encode("")[-2:] == [end, end]
-    assert gguf_tokenizer.from_metadata(metadata(), [2], "test").encode("a")[0] == 1
+    assert gguf_tokenizer.from_metadata(metadata(), "test").encode("a")[0] == 1
 
 
 def test_sentencepiece_joins_by_score():
-    tokenizer = gguf_tokenizer.from_metadata(metadata(), [2], "test")
+    tokenizer = gguf_tokenizer.from_metadata(metadata(), "test")
     assert pieces(tokenizer, "hello world") == ["▁hello", "▁world"]
     assert pieces(tokenizer, "dab dabc") == ["▁", "d", "ab", "▁", "d", "abc"]
     assert pieces(tokenizer, "é") == ["▁", "<0xC3>", "<0xA9>"]
     assert pieces(tokenizer, "<s>hello") == ["<s>", "▁hello"]
-    plain = gguf_tokenizer.from_metadata(metadata(add_space_prefix=False), [2], "test")
+    plain = gguf_tokenizer.from_metadata(metadata(add_space_prefix=False), "test")
     assert pieces(plain, "hello world") == ["hello", "▁world"]
     assert pieces(plain, "a\n\nb") == ["a", "\n\n", "b"]  # user-defined
     for text in ("hello world", "é 🎉", " two  spaces "):
@@ -118,17 +118,17 @@ def test_sentencepiece_joins_by_score():
     ("changes", "pattern"),
     [
         ({"model": "bert"}, "tokenizer model 'bert' is not supported; supported are gpt2, llama"),
-        ({"model": "gpt2", "pre": "tekken"}, "pre-tokenizer 'tekken' is not supported; supported are default, gpt-2"),
+        ({"model": "gpt2", "pre": "viking"}, "pre-tokenizer 'viking' is not supported; supported are a.x-4.0, deepseek-coder"),
         ({"model": "gpt2"}, r"pre-tokenizer '\(none\)' is not supported"),
         ({"model": "gpt2", "pre": "qwen2", "merges": ["zz yy"]}, "the vocabulary contradicts itself"),
         ({"tokens": []}, "0 tokens with 320 token types"),
         ({"scores": [0.0]}, "320 tokens with 1 scores"),
-        ({"bos_token_id": 320}, "special token 320 is not among the 320 tokens"),
+        ({"bos_token_id": 320}, "bos_token_id is 320 and the vocabulary has 320 tokens"),
     ],
 )
 def test_metadata_that_is_refused(changes: dict[str, Any], pattern: str):
     with pytest.raises(UserError, match=pattern) as raised:
-        gguf_tokenizer.from_metadata(metadata(**changes), [2], "m.gguf")
+        gguf_tokenizer.from_metadata(metadata(**changes), "m.gguf")
     assert str(raised.value).startswith("m.gguf: ") and "\n" not in str(raised.value)
 
 
@@ -209,7 +209,7 @@ def smollm2() -> Tokenizer:
 def test_smollm2_known_ids(smollm2: Tokenizer):
     assert smollm2.encode("Hello world") == [19556, 905]
     assert smollm2.encode("<|im_start|>user\n<|im_end|>") == [1, 4093, 198, 2]
-    assert (smollm2.bos_token, smollm2.eos_tokens) == (1, (2,))
+    assert (smollm2.bos_token, smollm2.eos_tokens) == (1, (2, 0, 4))  # <|im_end|>, <|endoftext|>, <reponame>
     ids = smollm2.encode_chat([{"role": "user", "content": "Hi"}])
     assert ids[0] == 1 and ids.count(1) == 3 and smollm2.decode(ids).endswith("user\nHi\nassistant\n")
 
@@ -236,7 +236,7 @@ def test_sentencepiece_equals_llama_cpp(tmp_path: Path, prefix: bool):
     config = checkpoints.hf_config()
     keys = {"tokenizer.ggml.add_space_prefix": prefix}
     path = checkpoints.write_gguf(tmp_path / "m.gguf", "llama", config, checkpoints.hf_tensors("llama", config), keys=keys)
-    ours = gguf_tokenizer.from_metadata(metadata(add_space_prefix=prefix), [2], "test")
+    ours = gguf_tokenizer.from_metadata(metadata(add_space_prefix=prefix), "test")
     theirs = llama_cpp.Llama(str(path), vocab_only=True, verbose=False)
     for text in ["hello world", " hello  world", "abc xabc", "héllo", "a\n\nb\n", "<s>hello</s> world", "hell or wor"]:
         assert ours.encode(text) == theirs.tokenize(text.encode(), add_bos=True, special=True), text
