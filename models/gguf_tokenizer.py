@@ -159,9 +159,9 @@ def end_tokens(metadata: Mapping[str, Any], origin: str) -> dict[int, tuple[str,
     known = {text: token for token, text in enumerate(tokens) if text in _ENDS}
     if any(pair <= known.keys() for pair in _HARMONY):
         known.pop("<|end|>", None)
-    if "<|tool_response>" not in known:
-        types = enumerate(zip(tokens, metadata.get("tokenizer.ggml.token_type", ()), strict=False))
-        known |= {"</s>": token for token, entry in types if entry == ("</s>", Piece.CONTROL)}
+    types = metadata.get("tokenizer.ggml.token_type", ())
+    if "<|tool_response>" not in known and ("</s>", Piece.CONTROL) in zip(tokens, types, strict=False):
+        known["</s>"] = tokens.index("</s>")
     ends += [(token, [f"tokenizer.ggml.tokens {text}"]) for text, token in known.items()]
     return joined_ends(ends)
 

@@ -101,11 +101,11 @@ def test_the_rows_of_the_embedding_are_the_vocabulary(tmp_path: Path, rows: int,
     load(checkpoint, jnp.float32)
 
 
-def split(folder: Path, kind: str = "llama", parts: int = 3, **keys: Any) -> list[Path]:
+def split(folder: Path, **keys: Any) -> list[Path]:
     """A model in several files, as gguf-split writes it: metadata in the first, `split.no` in each, tensors dealt out in turn."""
+    kind, parts, paths = "llama", 3, []
     config = checkpoints.hf_config(kind)
     tensors = list(checkpoints.hf_tensors(kind, config).items())
-    paths = []
     for number in range(parts):
         path = folder / f"m-{number + 1:05}-of-{parts:05}.gguf"
         own = {"split.count": parts, "split.no": number, "split.tensors.count": len(tensors)} | keys
@@ -129,19 +129,19 @@ def test_a_model_in_several_files_is_read_from_its_first(tmp_path: Path):
 
 def test_what_is_wrong_with_parts(tmp_path: Path):
     first, second, third = split(tmp_path)
-    with pytest.raises(UserError, match="part 2 of 3; give the first, m-00001-of-00003.gguf"):
+    with pytest.raises(UserError, match=r"part 2 of 3; give the first, m-00001-of-00003.gguf"):
         GGUFCheckpoint(second)
     content = third.read_bytes()
     third.unlink()
-    with pytest.raises(UserError, match="m-00003-of-00003.gguf: no such file, and the model is in 3; download it too"):
+    with pytest.raises(UserError, match=r"m-00003-of-00003.gguf: no such file, and the model is in 3; download it too"):
         GGUFCheckpoint(first)
     third.write_bytes(second.read_bytes())
-    with pytest.raises(UserError, match="m-00003-of-00003.gguf: not part 3 of 3, as its name says"):
+    with pytest.raises(UserError, match=r"m-00003-of-00003.gguf: not part 3 of 3, as its name says"):
         GGUFCheckpoint(first)
     third.write_bytes(content)
     alone = tmp_path / "other.gguf"
     alone.write_bytes(first.read_bytes())
-    with pytest.raises(UserError, match="other.gguf: one part of a model; the names of its 3 files must end in"):
+    with pytest.raises(UserError, match=r"other.gguf: one part of a model; the names of its 3 files must end in"):
         GGUFCheckpoint(alone)
     with pytest.raises(UserError, match="its 3 files hold 21 tensors and must hold 99"):
         GGUFCheckpoint(split(tmp_path, **{"split.tensors.count": 99})[0])
@@ -149,7 +149,7 @@ def test_what_is_wrong_with_parts(tmp_path: Path):
     config = checkpoints.hf_config()
     twice = {name: tensor for name, tensor in checkpoints.hf_tensors("llama", config).items() if name == "model.norm.weight"}
     checkpoints.write_gguf(third, "llama", config, twice, keys={"split.count": 3, "split.no": 2})
-    with pytest.raises(UserError, match="m-00003-of-00003.gguf: tensor output_norm.weight is in m-0000[12]-of-00003.gguf too"):
+    with pytest.raises(UserError, match=r"m-00003-of-00003.gguf: tensor output_norm.weight is in m-0000[12]-of-00003.gguf too"):
         GGUFCheckpoint(first)
 
 

@@ -222,7 +222,7 @@ def test_what_is_refused_by_name(tmp_path: Path, keys: dict[str, Any], pattern: 
 
 
 def test_a_pattern_of_layers_has_one_entry_a_layer(tmp_path: Path):
-    with pytest.raises(UserError, match="gemma3.attention.sliding_window_pattern lists 3 layers and the model has 2"):
+    with pytest.raises(UserError, match=r"gemma3.attention.sliding_window_pattern lists 3 layers and the model has 2"):
         tiny(tmp_path, "gemma3", attention__sliding_window_pattern=[True, False, True])
 
 

@@ -54,148 +54,16 @@ def words(pre: str, text: str) -> list[str]:
 
 
 MIXED = "I'm we'LL HelloWorld Ünïö 12345 a\u0301b x/y//\r\n\n (ab)\t  c!\n"
-SPLIT: dict[str, list[str]] = {  # by hand, from the regex that each model's own tokenizer.json has
-    "gpt-2": [
-        "I",
-        "'m",
-        " we",
-        "'",
-        "LL",
-        " HelloWorld",
-        " Ünïö",
-        " 12345",
-        " a",
-        "\u0301",
-        "b",
-        " x",
-        "/",
-        "y",
-        "//",
-        "\r\n\n",
-    ]
-    + [" (", "ab", ")", "\t ", " c", "!", "\n"],
-    "smollm": [
-        "I",
-        "'m",
-        " we",
-        "'",
-        "LL",
-        " HelloWorld",
-        " Ünïö",
-        " ",
-        "1",
-        "2",
-        "3",
-        "4",
-        "5",
-        " a",
-        "\u0301",
-        "b",
-        " x",
-        "/",
-        "y",
-    ]
-    + ["//", "\r\n\n", " (", "ab", ")", "\t ", " c", "!", "\n"],
-    "llama-bpe": [
-        "I",
-        "'m",
-        " we",
-        "'LL",
-        " HelloWorld",
-        " Ünïö",
-        " ",
-        "123",
-        "45",
-        " a",
-        "\u0301b",
-        " x",
-        "/y",
-        "//\r\n\n",
-        " (",
-    ]
-    + ["ab", ")", "\t ", " c", "!\n"],
-    "qwen2": [
-        "I",
-        "'m",
-        " we",
-        "'LL",
-        " HelloWorld",
-        " Ünïö",
-        " ",
-        "1",
-        "2",
-        "3",
-        "4",
-        "5",
-        " a",
-        "\u0301b",
-        " x",
-        "/y",
-        "//\r\n\n",
-    ]
-    + [" (", "ab", ")", "\t ", " c", "!\n"],
-    "seed-coder": [
-        "I",
-        "'m",
-        " we",
-        "'LL",
-        " HelloWorld",
-        " Ünïö",
-        " ",
-        "1",
-        "2",
-        "3",
-        "4",
-        "5",
-        " a",
-        "\u0301b",
-        " x",
-        "/y",
-        "//",
-    ]
-    + ["\r\n\n", " (", "ab", ")", "\t ", " c", "!", "\n"],
-    "tekken": [
-        "I",
-        "'m",
-        " we",
-        "'LL",
-        " Hello",
-        "World",
-        " Ünïö",
-        " ",
-        "1",
-        "2",
-        "3",
-        "4",
-        "5",
-        " a\u0301b",
-        " x",
-        "/y",
-        "//\r\n\n",
-    ]
-    + [" (", "ab", ")", "\t ", " c", "!\n"],
-    "deepseek-coder": [
-        "I",
-        "'",
-        "m",
-        " we",
-        "'",
-        "LL",
-        " HelloWorld",
-        " Ünïö",
-        " ",
-        "1",
-        "2",
-        "3",
-        "4",
-        "5",
-        " a",
-        "\u0301",
-        "b",
-        " x",
-    ]
-    + ["/", "y", "//", "\r", "\n", "\n", " (", "ab", ")", "\t ", " c", "!", "\n"],
+WORDS = {  # by hand, from the regex that each model's own tokenizer.json has
+    "gpt-2": "I¦'m¦ we¦'¦LL¦ HelloWorld¦ Ünïö¦ 12345¦ a¦\u0301¦b¦ x¦/¦y¦//¦\r\n\n¦ (¦ab¦)¦\t ¦ c¦!¦\n",
+    "smollm": "I¦'m¦ we¦'¦LL¦ HelloWorld¦ Ünïö¦ ¦1¦2¦3¦4¦5¦ a¦\u0301¦b¦ x¦/¦y¦//¦\r\n\n¦ (¦ab¦)¦\t ¦ c¦!¦\n",
+    "llama-bpe": "I¦'m¦ we¦'LL¦ HelloWorld¦ Ünïö¦ ¦123¦45¦ a¦\u0301b¦ x¦/y¦//\r\n\n¦ (¦ab¦)¦\t ¦ c¦!\n",
+    "qwen2": "I¦'m¦ we¦'LL¦ HelloWorld¦ Ünïö¦ ¦1¦2¦3¦4¦5¦ a¦\u0301b¦ x¦/y¦//\r\n\n¦ (¦ab¦)¦\t ¦ c¦!\n",
+    "seed-coder": "I¦'m¦ we¦'LL¦ HelloWorld¦ Ünïö¦ ¦1¦2¦3¦4¦5¦ a¦\u0301b¦ x¦/y¦//¦\r\n\n¦ (¦ab¦)¦\t ¦ c¦!¦\n",
+    "tekken": "I¦'m¦ we¦'LL¦ Hello¦World¦ Ünïö¦ ¦1¦2¦3¦4¦5¦ a\u0301b¦ x¦/y¦//\r\n\n¦ (¦ab¦)¦\t ¦ c¦!\n",
+    "deepseek-coder": "I¦'¦m¦ we¦'¦LL¦ HelloWorld¦ Ünïö¦ ¦1¦2¦3¦4¦5¦ a¦\u0301¦b¦ x¦/¦y¦//¦\r¦\n¦\n¦ (¦ab¦)¦\t ¦ c¦!¦\n",
 }
+SPLIT = {name: text.split("¦") for name, text in WORDS.items()}
 SPLIT["smaug-bpe"], SPLIT["megrez"] = SPLIT["llama-bpe"], SPLIT["qwen2"]
 
 
@@ -355,7 +223,7 @@ def test_an_unknown_character_becomes_the_unknown_token():
 def test_tokens_without_a_text_are_named_and_one_text_twice_is_refused():
     tokenizer = from_metadata(spm(("", NORMAL), ("", UNUSED)), "m.gguf")
     assert [tokenizer.backend.id_to_token(token) for token in (320, 321)] == ["[EMPTY_320]", "[EMPTY_321]"]
-    with pytest.raises(UserError, match="m.gguf: tokens 259 and 321 are both '▁'; convert the model again"):
+    with pytest.raises(UserError, match=r"m.gguf: tokens 259 and 321 are both '▁'; convert the model again"):
         from_metadata(spm(("x", NORMAL), ("▁", NORMAL)), "m.gguf")
 
 
