@@ -16,6 +16,7 @@ import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 
 from models.errors import UserError
+from models.json_keys import short
 from models.provenance import Provenance, joined_ends
 from models.tokenizer import Tokenizer
 
@@ -183,7 +184,7 @@ def from_metadata(metadata: Mapping[str, Any], origin: str) -> Tokenizer:
     model = metadata.get("tokenizer.ggml.model", "(none)")
     build = {"gpt2": _byte_level, "llama": _sentencepiece}.get(model)
     if build is None:
-        raise UserError(f"{origin}: tokenizer model {_short(model)} is not supported; supported are gpt2, llama")
+        raise UserError(f"{origin}: tokenizer model {short(model)} is not supported; supported are gpt2, llama")
     tokens = _vocabulary(metadata.get("tokenizer.ggml.tokens") or [], origin)
     types = metadata.get("tokenizer.ggml.token_type") or [Piece.NORMAL] * len(tokens)
     if not tokens or len(types) < len(tokens):
@@ -196,7 +197,7 @@ def from_metadata(metadata: Mapping[str, Any], origin: str) -> Tokenizer:
     except UserError:
         raise
     except Exception as error:  # the library raises bare Exception, as when a merge is not in the vocabulary
-        reason = _short(str(error).partition("\n")[0])
+        reason = short(str(error).partition("\n")[0])
         raise UserError(f"{origin}: the vocabulary contradicts itself ({reason}); convert the model again") from None
     _add_ends(backend, metadata, tokens, named, origin)
     template, file = metadata.get("tokenizer.chat_template"), Path(origin).name
@@ -223,13 +224,9 @@ def _vocabulary(tokens: Sequence[str], origin: str) -> list[str]:
     first = _ids(named)
     if len(first) < len(named):
         token = next(token for token, text in enumerate(named) if first[text] != token)
-        both = f"tokens {first[named[token]]} and {token} are both {_short(named[token])}"
+        both = f"tokens {first[named[token]]} and {token} are both {short(named[token])}"
         raise UserError(f"{origin}: {both}; convert the model again")
     return named
-
-
-def _short(text: str) -> str:
-    return repr(text if len(text) <= 80 else text[:80] + "...")
 
 
 def _byte_level(metadata: Mapping[str, Any], tokens: list[str], types: list[int], origin: str) -> tokenizers.Tokenizer:
@@ -237,7 +234,7 @@ def _byte_level(metadata: Mapping[str, Any], tokens: list[str], types: list[int]
     rules = RULES.get(ALIASES.get(name, name))
     if rules is None:
         known = ", ".join(sorted([*RULES, *ALIASES]))
-        raise UserError(f"{origin}: pre-tokenizer {_short(name)} is not supported; supported are {known}")
+        raise UserError(f"{origin}: pre-tokenizer {short(name)} is not supported; supported are {known}")
     if "tokenizer.ggml.merges" not in metadata:
         raise UserError(f"{origin}: metadata key tokenizer.ggml.merges is missing; convert the model again")
     merges = [_pair(merge) for merge in metadata["tokenizer.ggml.merges"]]
@@ -285,7 +282,7 @@ def _ids(tokens: Sequence[str]) -> dict[str, int]:
 def _pair(merge: str) -> tuple[str, str]:
     cut = merge.find(" ", 1)  # from 1: a piece may itself begin with a space
     if cut < 0:
-        raise ValueError(f"merge {_short(merge)} has no two parts")
+        raise ValueError(f"merge {short(merge)} has no two parts")
     return merge[:cut], merge[cut + 1 :]
 
 

@@ -125,7 +125,10 @@ def _architecture(config: Mapping[str, Any], origin: str) -> tuple[str, str]:
 def _kv_heads(keys: JsonKeys, kind: str, heads: int) -> int:
     null = None if kind == hf_keys.GEMMA3 else heads
     missing = _DEFAULTS[kind].kv_heads or heads
-    return keys.size("num_key_value_heads", null if "num_key_value_heads" in keys.values else missing)
+    kv_heads = keys.size("num_key_value_heads", null if "num_key_value_heads" in keys.values else missing)
+    if heads % kv_heads:
+        raise keys.refused("num_key_value_heads", f"{heads} attention heads do not divide into {kv_heads} KV heads")
+    return kv_heads
 
 
 def _head_dim(keys: JsonKeys, kind: str, hidden: int, heads: int) -> int:
@@ -134,6 +137,8 @@ def _head_dim(keys: JsonKeys, kind: str, hidden: int, heads: int) -> int:
         raise keys.refused("hidden_size", f"it must be a multiple of the {heads} heads where head_dim is not given")
     missing, null = (hidden // heads, hidden // heads) if default is None else (default, None)
     head_dim = keys.size("head_dim", null if "head_dim" in keys.values else missing)
+    if head_dim % 2:
+        raise keys.refused("head_dim", "rotary embedding needs an even number")
     if heads * head_dim > MAX_SIZE:
         raise keys.refused("num_attention_heads", f"times head_dim {head_dim} it must be at most {MAX_SIZE}")
     return head_dim

@@ -13,9 +13,10 @@ from pathlib import Path
 import numpy as np
 
 from models.checkpoint.gguf_config import hf_config
-from models.checkpoint.gguf_file import GGUFFile, shown
+from models.checkpoint.gguf_file import GGUFFile, shown_value
 from models.checkpoint.gguf_keys import understood
 from models.errors import UserError
+from models.files import shown
 from models.gguf_tokenizer import end_tokens, from_metadata
 from models.hf_config import from_hf
 from models.provenance import Ignored, Provenance
@@ -137,7 +138,7 @@ def _parts(first: GGUFFile) -> list[GGUFFile]:
 def _split(file: GGUFFile, key: str, default: int) -> int:
     value = file.metadata.get(f"split.{key}", default)
     if not isinstance(value, int):
-        raise UserError(f"{file.path}: split.{key} is {shown(value)}; it must be a whole number; download the file again")
+        raise UserError(f"{file.path}: split.{key} is {shown_value(value)}; it must be a whole number; download the file again")
     return value
 
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from models import rotary
-from models.checkpoint.gguf_file import shown
 from models.checkpoint.gguf_keys import ARCHITECTURES, KEYS
 from models.config import RopeConfig
 from models.errors import UserError
+from models.json_keys import short
 
 _GEMMA3_27B_LAYERS = 62  # the one Gemma 3 whose attention scale is not head_dim**-0.5; GGUF has no key for it
 
@@ -71,16 +71,17 @@ def hf_config(
     config["bos_token_id"] = metadata.get("tokenizer.ggml.bos_token_id")
     config["eos_token_id"] = eos_tokens
     config["rope_scaling"] = _rope_scaling(name, get, config, rope_factors, origin)
-    if not config.get("sliding_window"):
-        config.pop("sliding_window", None)
+    for none_at_0 in ("sliding_window", "attn_logit_softcapping", "final_logit_softcapping"):
+        if not config.get(none_at_0):
+            config.pop(none_at_0, None)
     if name == "llama":
         config["attention_bias"] = "blk.0.attn_q.bias" in tensors
         config["mlp_bias"] = "blk.0.ffn_gate.bias" in tensors
         if "sliding_window" in config:  # Mistral files call themselves llama
             config["architectures"] = ["MistralForCausalLM"]
-    if name == "gemma3":
+    elif name == "gemma3":
         config["hidden_activation"] = "gelu_pytorch_tanh"
-        config |= _sliding_layers(get("attention.sliding_window_pattern"), config["num_hidden_layers"], origin)
+        config |= _sliding_layers(get("attention.sliding_window_pattern"), config, origin)
         if config["num_hidden_layers"] == _GEMMA3_27B_LAYERS:
             config["query_pre_attn_scalar"] = config["hidden_size"] // config["num_attention_heads"]
         config.setdefault("query_pre_attn_scalar", _head_dim(config))
@@ -89,14 +90,17 @@ def hf_config(
     return config
 
 
-def _sliding_layers(pattern: Any, layers: int, origin: str) -> dict[str, Any]:
+def _sliding_layers(pattern: Any, config: Mapping[str, Any], origin: str) -> dict[str, Any]:
     """Which layers of a Gemma 3 see a window only: llama.cpp writes every how many layers one sees all, Ollama whether each slides."""
-    if not isinstance(pattern, list):
-        return {"sliding_window_pattern": pattern} if pattern else {}
-    if len(pattern) != layers:
+    layers = config["num_hidden_layers"]
+    if isinstance(pattern, list) and len(pattern) != layers:
         key = "gemma3.attention.sliding_window_pattern"
         raise UserError(f"{origin}: {key} lists {len(pattern)} layers and the model has {layers}; convert the model again")
-    return {"layer_types": ["sliding_attention" if slides else "full_attention" for slides in pattern]}
+    if "sliding_window" not in config:  # where a Hugging Face config without one would have the default
+        pattern = [False] * min(layers, 1 << 16)
+    if isinstance(pattern, list):
+        return {"layer_types": ["sliding_attention" if slides else "full_attention" for slides in pattern]}
+    return {"sliding_window_pattern": pattern} if pattern else {}
 
 
 def _head_dim(config: Mapping[str, Any]) -> int:
@@ -109,7 +113,7 @@ def _rope_scaling(
     factor = get("rope.scaling.factor") or get("rope.scale_linear")
     kind = get("rope.scaling.type") or "linear"  # before the type had a key of its own it was linear
     if kind not in ("none", "linear", "yarn"):
-        raise UserError(f"{origin}: {name}.rope.scaling.type is {shown(kind)}; supported are none, linear, yarn")
+        raise UserError(f"{origin}: {name}.rope.scaling.type is {short(kind)}; supported are none, linear, yarn")
     scaled = kind == "yarn" or (kind == "linear" and factor not in (None, 1.0))
     if factors is not None:
         if scaled:
@@ -119,13 +123,12 @@ def _rope_scaling(
         return None
     if factor is None:
         raise UserError(f"{origin}: metadata key {name}.rope.scaling.factor is missing; RoPE scaling {kind!r} needs it")
-    return {
-        "rope_type": kind,
-        "factor": factor,
-        "original_max_position_embeddings": get("rope.scaling.original_context_length"),
-        "beta_fast": get("rope.scaling.yarn_beta_fast") or get("rope.scaling.beta_fast"),
-        "beta_slow": get("rope.scaling.yarn_beta_slow") or get("rope.scaling.beta_slow"),
-    }
+    original = get("rope.scaling.original_context_length")
+    scaling = {"rope_type": kind, "factor": factor, "original_max_position_embeddings": original}
+    if kind == "yarn":
+        for beta in ("beta_fast", "beta_slow"):
+            scaling[beta] = get(f"rope.scaling.yarn_{beta}") or get(f"rope.scaling.{beta}")
+    return scaling
 
 
 def _llama3(factors: np.ndarray, config: Mapping[str, Any], origin: str) -> dict[str, Any] | None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 import mmap
-import reprlib
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,6 +23,8 @@ from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFValueType
 from gguf.quants import dequantize
 
 from models.errors import UserError
+from models.files import shown
+from models.json_keys import short
 
 SUPPORTED = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K")
 
@@ -120,7 +121,7 @@ class GGUFFile:
             found[name] = (self._supported(name, number), shape, offset)
         alignment = self.metadata.get("general.alignment", 32)
         if not isinstance(alignment, int) or alignment < 1 or alignment & (alignment - 1):
-            raise UserError(f"{self.path}: general.alignment is {shown(alignment)}; it must be a power of 2")
+            raise UserError(f"{self.path}: general.alignment is {shown_value(alignment)}; it must be a power of 2")
         base, end, placed = _aligned(self._at, alignment), 0, {}
         for name, (kind, shape, offset) in found.items():
             if offset != end:  # tensors lie one after the other: two that overlap would be read without a word
@@ -199,10 +200,6 @@ def _aligned(at: int, alignment: int) -> int:
     return -(-at // alignment) * alignment
 
 
-def shown(value: Any) -> str:
-    """A value of a file in one short line: a name as it is, anything else as Python writes it."""
-    if isinstance(value, str) and value.isprintable() and 0 < len(value) <= 80:
-        return value
-    if isinstance(value, np.ndarray):
-        value = value[:7].tolist()
-    return reprlib.repr(value)
+def shown_value(value: Any) -> str:
+    """A value of the metadata, for a message: one short line, whatever it is."""
+    return short(value[:7].tolist() if isinstance(value, np.ndarray) else value)

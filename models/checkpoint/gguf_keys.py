@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import reprlib
 from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any
 
 import numpy as np
 
-from models.checkpoint.gguf_file import shown
+from models.checkpoint.gguf_file import shown_value
 from models.errors import UserError
+from models.json_keys import short
 
 
 class Use(Enum):
@@ -56,6 +56,7 @@ class Key:
       unless: a refused key is accepted with these values (or a list of nothing else).
       hf: the key of a Hugging Face config that it becomes, if it is one.
       needed: the model cannot be read without it.
+      only: the one architecture that has it; in a file of another it is refused unless it is 0.
     """
 
     name: str
@@ -65,10 +66,14 @@ class Key:
     unless: tuple[Any, ...] = ()
     hf: str | None = None
     needed: bool = False
+    only: str | None = None
 
 
-def _config(name: str, hf: str, kind: Kind = Kind.SIZE, *, needed: bool = False, what: str = "") -> Key:
-    return Key(f"{{arch}}.{name}", Use.READ, what or f"`{hf}`", kind, hf=hf, needed=needed)
+def _config(
+    name: str, hf: str, kind: Kind = Kind.SIZE, *, needed: bool = False, what: str = "", only: str | None = None
+) -> Key:
+    told = what or (f"{only}: `{hf}`" if only else f"`{hf}`")
+    return Key(f"{{arch}}.{name}", Use.READ, told, kind, hf=hf, needed=needed, only=only)
 
 
 def _read(name: str, kind: Kind, what: str) -> Key:
@@ -117,15 +122,27 @@ KEYS: tuple[Key, ...] = (
         "attention.sliding_window",
         "sliding_window",
         Kind.WHOLE,
-        what="`sliding_window`; 0 is none; a llama file that has one is a Mistral",
+        what="`sliding_window`; 0 is none; a llama file that has one is a Mistral; qwen2 and qwen3 never slide",
     ),
-    _config("attn_logit_softcapping", "attn_logit_softcapping", Kind.REAL),
-    _config("final_logit_softcapping", "final_logit_softcapping", Kind.REAL),
+    _config("attn_logit_softcapping", "attn_logit_softcapping", Kind.REAL, only="gemma3"),
+    _config("final_logit_softcapping", "final_logit_softcapping", Kind.REAL, only="gemma3"),
     _config("rope.freq_base", "rope_theta", Kind.POSITIVE),
     _config("rope.global.freq_base", "rope_theta", Kind.POSITIVE, what="Ollama's name for rope.freq_base"),
-    _config("rope.freq_base_swa", "rope_local_base_freq", Kind.POSITIVE),
-    _config("rope.local.freq_base", "rope_local_base_freq", Kind.POSITIVE, what="Ollama's name for rope.freq_base_swa"),
-    _read("{arch}.attention.sliding_window_pattern", Kind.LAYERS, "gemma3: every how many layers one sees all, or which slide"),
+    _config("rope.freq_base_swa", "rope_local_base_freq", Kind.POSITIVE, only="gemma3"),
+    _config(
+        "rope.local.freq_base",
+        "rope_local_base_freq",
+        Kind.POSITIVE,
+        what="gemma3: Ollama's name for rope.freq_base_swa",
+        only="gemma3",
+    ),
+    Key(
+        "{arch}.attention.sliding_window_pattern",
+        Use.READ,
+        "gemma3: every how many layers one sees all, or which slide",
+        Kind.LAYERS,
+        only="gemma3",
+    ),
     _read("{arch}.attention.value_length", Kind.WHOLE, "refused unless it is head_dim"),
     _read("{arch}.attention.head_dim", Kind.WHOLE, "refused unless it is head_dim"),
     _read("{arch}.attention.key_length_swa", Kind.WHOLE, "refused unless it is head_dim"),
@@ -239,7 +256,7 @@ def understood(metadata: Mapping[str, Any], origin: str) -> tuple[dict[str, Any]
     """
     arch = metadata.get("general.architecture")
     if not isinstance(arch, str) or arch not in ARCHITECTURES:
-        found = "(none)" if arch is None else reprlib.repr(arch)
+        found = "(none)" if arch is None else short(arch)
         raise UserError(f"{origin}: GGUF architecture {found} is not supported; supported are {', '.join(ARCHITECTURES)}")
     layers = metadata.get(f"{arch}.block_count")
     read: dict[str, Any] = {}
@@ -248,13 +265,15 @@ def understood(metadata: Mapping[str, Any], origin: str) -> tuple[dict[str, Any]
         key = _find(name, arch)
         if key is None or key.use is Use.IGNORED:
             ignored[name] = key.what if key else UNKNOWN
+        elif key.only not in (None, arch) and any(_items(value)):
+            raise UserError(f"{origin}: {name} is {shown_value(value)}: only {key.only} has such a key")
         elif key.use is Use.READ:
             read[name] = _value(name, key, value, layers, origin)
         elif not all(item in key.unless for item in _items(value)):
             only = (
                 f"; only {' or '.join(str(item) for item in key.unless)} is" if key.unless and isinstance(value, float) else ""
             )
-            raise UserError(f"{origin}: {name} is {shown(value)}: {key.what}{only}")
+            raise UserError(f"{origin}: {name} is {shown_value(value)}: {key.what}{only}")
     return read, ignored
 
 
@@ -291,7 +310,7 @@ def _value(name: str, key: Key, value: Any, layers: Any, origin: str) -> Any:
     else:
         good = array and value.dtype.kind in ("uif" if key.kind is Kind.REALS else "ui")
     if not good and not (isinstance(value, list | np.ndarray) and not len(value) and not check):  # an empty list has no kind
-        raise UserError(f"{origin}: {name} is {shown(value)}; it must be {key.kind.value}; convert the model again")
+        raise UserError(f"{origin}: {name} is {shown_value(value)}; it must be {key.kind.value}; convert the model again")
     return value.tolist() if isinstance(value, np.ndarray) else value
 
 
@@ -300,7 +319,7 @@ def _common(name: str, values: np.ndarray, layers: Any, origin: str) -> Any:
     if _whole(layers) and len(values) != layers:
         raise UserError(f"{origin}: {name} lists {len(values)} layers and the model has {layers}; convert the model again")
     if (values != values[0]).any():
-        raise UserError(f"{origin}: {name} is {shown(values)}: it differs from layer to layer, which is not supported")
+        raise UserError(f"{origin}: {name} is {shown_value(values)}: it differs from layer to layer, which is not supported")
     return values[0].item()
 
 

@@ -166,11 +166,13 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     (
         "llama",
         {"llama.rope.scaling.type": "longrope", "llama.rope.scaling.factor": 2.0},
-        "llama.rope.scaling.type is longrope; supported are none, linear, yarn",
+        "llama.rope.scaling.type is 'longrope'; supported are none, linear, yarn",
     ),
     ("llama", {"split.count": 3}, "one part of a model; the names of its 3 files must end in -00001-of-00003.gguf and so on"),
+    ("llama", {"split.count": [0.5, 1e6] * 9}, r"split.count is \[0.5, 1000000.0, 0.5, ...\]; it must be a whole number"),
+    ("llama", {"general.alignment": [0.5, 1e6] * 9}, r"general.alignment is \[0.5, 1000000.0, 0.5, ...\]; it must be a power"),
     ("llama", {"split.count": "3"}, "split.count is '?3'?; it must be a whole number"),
-    ("llama", {"general.type": "adapter"}, "general.type is adapter: only whole models run"),
+    ("llama", {"general.type": "adapter"}, "general.type is 'adapter': only whole models run"),
     ("llama", {"llama.block_count": 3}, r"tensor model.layers.2.self_attn.o_proj.weight \[64, 128\] is missing"),
     ("llama", {"llama.block_count": 1}, r"tensor model.layers.1.input_layernorm.weight \(and 8 more\) is not part of a llama"),
 ]

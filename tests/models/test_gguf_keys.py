@@ -158,6 +158,8 @@ EFFECTS: list[tuple[str, dict[str, Any], Callable[[ModelConfig], Any], Any]] = [
     ("gemma3", {"attention__sliding_window_pattern": 2}, lambda c: c.windows, (8, None)),
     ("gemma3", {"attention__sliding_window_pattern": [False, True]}, lambda c: c.windows, (None, 8)),
     ("gemma3", {"attention__sliding_window": 0}, lambda c: c.windows, (None, None)),
+    ("gemma3", {"attention__sliding_window": None}, lambda c: c.windows, (None, None)),
+    ("llama", {"attn_logit_softcapping": 0.0}, lambda c: c.attention_softcap, None),
     (
         "llama",
         {"rope__scaling__type": "linear", "rope__scaling__factor": 2.0},
@@ -205,7 +207,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"rope__dimension_count_swa": 16}, "llama.rope.dimension_count_swa is 16 and head_dim is 32"),
     ({"attention__key_length": None}, "llama.attention.value_length is 32 and head_dim is 16"),
     ({"attention__key_length": 16}, "llama.attention.value_length is 32 and head_dim is 16"),
-    ({"rope__scaling__type": "longrope"}, "llama.rope.scaling.type is longrope; supported are none, linear, yarn"),
+    ({"rope__scaling__type": "longrope"}, "llama.rope.scaling.type is 'longrope'; supported are none, linear, yarn"),
     ({"rope__scaling__type": "yarn"}, "llama.rope.scaling.factor is missing; RoPE scaling 'yarn' needs it"),
     ({**YARN, "rope__scaling__yarn_log_multiplier": 0.5}, r"yarn_log_multiplier is 0.5: .*; only 0.0 is"),
     ({"rope__scaling__attn_factor": 0.5}, r"llama.rope.scaling.attn_factor is 0.5: .*; only 1.0 is"),
@@ -219,6 +221,21 @@ def test_what_is_refused_by_name(tmp_path: Path, keys: dict[str, Any], pattern: 
     with pytest.raises(UserError, match=pattern) as raised:
         tiny(tmp_path, **keys)
     assert str(raised.value).startswith(f"{tmp_path / 'm.gguf'}: ") and "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("key", [key for key in KEYS if key.only], ids=lambda key: key.name)
+def test_what_only_gemma_has_is_refused_elsewhere(key: Key):
+    name = key.name.replace("{arch}", "llama")
+    with pytest.raises(UserError, match=re.escape(f"m.gguf: {name} is 2: only gemma3 has such a key")):
+        understood(base() | {name: 2}, "m.gguf")
+
+
+def test_the_context_under_scaled_rope(tmp_path: Path):
+    """As in a config.json: original, or context_length, times the factor; Llama 3's and Gemma's is stated with it."""
+    assert tiny(tmp_path, "qwen2", **YARN).max_positions == 256  # 64 x 4
+    assert tiny(tmp_path, "qwen2", rope__scaling__type="yarn", rope__scaling__factor=4.0).max_positions == 1024
+    assert tiny(tmp_path, rope__scaling__factor=2.0).max_positions == 512
+    assert tiny(tmp_path, "gemma3", rope__scaling__factor=8.0).max_positions == 256
 
 
 def test_a_pattern_of_layers_has_one_entry_a_layer(tmp_path: Path):
