@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import io
 import logging
 import os
 import signal
@@ -19,7 +21,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from costmodel.accelerators import spare_jax_the_search
 from models.errors import UserError
+from models.files import shown
 
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
 INTERRUPTED = "interrupted; nothing was kept"
 
 
@@ -33,6 +37,7 @@ def run(command: click.Command, arguments: list[str] | None = None) -> None:
     Set JAXSERVE_TRACEBACK=1 to see where an error came from.
     """
     spare_jax_the_search()
+    _write_any_text()
     try:
         # Not command.main(), which writes an empty line of its own when it is interrupted and leaves at a broken pipe.
         given = list(sys.argv[1:] if arguments is None else arguments)
@@ -44,8 +49,9 @@ def run(command: click.Command, arguments: list[str] | None = None) -> None:
         code, line = _verdict(error)
         if line and os.environ.get("JAXSERVE_TRACEBACK"):
             traceback.print_exc()
-    if line:
-        print(f"error: {line}", file=sys.stderr, flush=True)
+    if line and sys.stderr is not None:  # which `2>&-` leaves us without
+        with contextlib.suppress(OSError):  # a full disk may take no error either; the code still says it
+            print(f"error: {line}", file=sys.stderr, flush=True)
     os._exit(code)  # compilations that still run in threads cannot be cancelled, and must not keep the user waiting
 
 
@@ -126,17 +132,28 @@ def _interrupted_in_earnest() -> Iterator[None]:
 def _verdict(error: BaseException) -> tuple[int, str]:
     """(exit code, line without the word error; empty for an end in good order)."""
     if isinstance(error, click.exceptions.Exit):  # after --help
-        _flush()
+        try:
+            _flush()
+        except BrokenPipeError:
+            pass
+        except OSError as failed:
+            return _verdict(failed)
         return error.exit_code, ""
     if isinstance(error, click.ClickException):
-        return 2, _line(error.format_message())
+        return 2, _in_one_line(error.format_message())
     if isinstance(error, UserError):
-        return 2, _line(str(error))
+        return 2, _in_one_line(str(error))
     if isinstance(error, (KeyboardInterrupt, click.exceptions.Abort)):
         return 2, INTERRUPTED
     # The reader of a pipe, such as head, has seen enough. From that rich makes an exit; any other one is nobody's to take.
     if isinstance(error, BrokenPipeError) or (isinstance(error, SystemExit) and isinstance(error.__context__, BrokenPipeError)):
         return 0, ""
+    if (
+        isinstance(error, OSError) and error.errno in _FULL
+    ):  # of files of the user's the writer speaks; this is standard output, or JAX's
+        return 2, f"output cannot be written: {error.strerror}{_of(error)}; make room, or write elsewhere"
+    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+        return 2, f"too many files are open{_of(error)}; raise the limit with ulimit -n, or close other programs"
     if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
         return (
             2,
@@ -161,6 +178,22 @@ def _flush() -> None:
     """Write what is buffered; without a standard output (`>&-`) there is nothing to write to."""
     if sys.stdout is not None:
         sys.stdout.flush()
+
+
+def _write_any_text() -> None:
+    """Half a character, or one that the encoding of standard output lacks, is written with a backslash, as on standard error."""
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors in ("strict", "surrogateescape"):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def _of(error: OSError) -> str:
+    return f" ({shown(error.filename)})" if isinstance(error.filename, str) else ""
+
+
+def _in_one_line(text: str) -> str:
+    """A message of ours, of which both ends count, whatever a value within it holds."""
+    line = " ".join(text.split("\n"))
+    return line if len(line) <= 1000 else f"{line[:500]} ... {line[-400:]}"
 
 
 def _line(text: str) -> str:

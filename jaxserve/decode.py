@@ -59,15 +59,17 @@ def main(show: int, as_json: bool, report: Path | None, **options: Any) -> None:
 
     with cli.Bars() as bars:
         outcome = run(settings, bars.bar)
-    if as_json:
-        print(json.dumps(outcome.to_json(), indent=1))
-    else:
-        outcome.show(show)
-    if report is not None:
-        from jaxserve.decode_page import write_page
+    try:
+        if as_json:
+            print(json.dumps(outcome.to_json(), indent=1))
+        else:
+            outcome.show(show)
+    finally:  # standard output may be full: the page is kept
+        if report is not None:
+            from jaxserve.decode_page import write_page
 
-        write_page(report, outcome, shlex.join(["python", "-m", "jaxserve.decode", *sys.argv[1:]]))
-        click.echo(f"the report is in {report}", err=True)
+            write_page(report, outcome, shlex.join(["python", "-m", "jaxserve.decode", *sys.argv[1:]]))
+            click.echo(f"the report is in {report}", err=True)
 
 
 if __name__ == "__main__":

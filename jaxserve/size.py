@@ -167,10 +167,12 @@ def _study(asked: Any, clients: tuple[int, ...] | None, measured: tuple[str, ...
     runs = [run for text in measured for run in Measured.read(text)]
     with cli.Bars() as bars:
         found = study(asked, clients, runs, bars.bar)
-    study_output(found, as_json).print()
-    if report is not None:
-        study_page(report, found, _command())
-        _told(report)
+    try:
+        study_output(found, as_json).print()
+    finally:  # standard output may be full: the page is kept
+        if report is not None:
+            study_page(report, found, _command())
+            _told(report)
 
 
 def _search(asked: Any, prices: dict[str, float], most: int, plot: Path | None, report: Path | None, as_json: bool) -> None:
@@ -184,10 +186,12 @@ def _search(asked: Any, prices: dict[str, float], most: int, plot: Path | None, 
         found = search(asked, {find_chip(name).name: price for name, price in prices.items()}, most, bars.bar)
     if plot is not None:
         draw_frontier(plot, found)
-    search_output(found, as_json).print()
-    if report is not None:
-        search_page(report, found, _command())
-        _told(report)
+    try:
+        search_output(found, as_json).print()
+    finally:
+        if report is not None:
+            search_page(report, found, _command())
+            _told(report)
 
 
 def _command() -> str:

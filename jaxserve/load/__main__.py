@@ -59,10 +59,12 @@ def main(
                 session = http_session(asked, bars.bar, **target)
             with session as made:
                 found = made.run()
-        output.show(found, as_json)
-        if report is not None:
-            write_report(report, found.runs, command=" ".join(["python -m jaxserve.load", *sys.argv[1:]]))
-            click.echo(f"the report is in {report}", err=True)
+        try:
+            output.show(found, as_json)
+        finally:  # standard output may be full: the page is kept
+            if report is not None:
+                write_report(report, found.runs, command=" ".join(["python -m jaxserve.load", *sys.argv[1:]]))
+                click.echo(f"the report is in {report}", err=True)
         output.leave(found)
 
 

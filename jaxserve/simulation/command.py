@@ -73,9 +73,11 @@ def main(
             mine = {name: given.pop(name) for name in _LOAD & set(given)}
             asked = LoadAsked(slo=slo, duration=math.inf if duration is None else duration, **mine)
             found, said = _simulated(asked, options.policy(given), given, faults, report is not None)
-        _print(found, said, as_json)
-        if report is not None:
-            _write(report, found)
+        try:
+            _print(found, said, as_json)
+        finally:  # standard output may be full: the page is kept
+            if report is not None:
+                _write(report, found)
         output.leave(found)
 
 

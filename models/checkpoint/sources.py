@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib.util
+import os
 import re
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from models.checkpoint.gguf import GGUFCheckpoint
 from models.checkpoint.random import RandomCheckpoint
 from models.checkpoint.safetensors import SafetensorsCheckpoint
 from models.errors import UserError
+from models.files import shown
 from models.presets import PRESETS
 
 DEFAULT_MODEL = "smollm2"
@@ -37,18 +39,18 @@ def open_checkpoint(model: str) -> Checkpoint | RandomCheckpoint:
         return _random(model)
     if not model.strip():  # an unset variable in a script; as a path it would be the folder one is in
         raise UserError(f"the model's name is empty; give {DEFAULT_MODEL}, a path, random:PRESET, or OWNER/NAME of the Hub")
-    path = Path(model).expanduser()
-    if path.is_dir():
+    path = Path(os.path.expanduser(model))  # and os.path below: they take any name, one of 5,000 characters too
+    if os.path.isdir(path):
         return SafetensorsCheckpoint(path)
-    if path.is_file():
+    if os.path.isfile(path):
         if path.suffix in (".safetensors", ".json"):
             raise UserError(f"{model}: give the folder that holds the weights and config.json, not a file of it")
         return GGUFCheckpoint(path)
     if model.startswith((".", "/", "~")) or model.endswith((".gguf", "/")):
-        raise UserError(f"{model}: no such file or folder")
+        raise UserError(f"{shown(model)}: no such file or folder")
     if _HUB_NAME.fullmatch(model):
         return _from_hub(model)
-    raise UserError(f"{model!r} is no model name and no such file exists; {_nearest(model)}")
+    raise UserError(f"{shown(model)!r} is no model name and no such file exists; {_nearest(model)}")
 
 
 def _packaged() -> Checkpoint:
@@ -66,7 +68,7 @@ def _packaged() -> Checkpoint:
 def _random(model: str) -> RandomCheckpoint:
     preset = model.removeprefix("random:")
     if preset not in PRESETS:
-        raise UserError(f"{model}: no such preset; {_nearest(model)}")
+        raise UserError(f"{shown(model)}: no such preset; {_nearest(model)}")
     return RandomCheckpoint(preset, PRESETS[preset])
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -14,6 +17,9 @@ from click.testing import CliRunner
 from costmodel.cli import Numbers
 from models.errors import UserError
 from tests.jaxserve.commands import error_line
+from tests.jaxserve.in_process import in_process
+
+__all__ = ["in_process"]
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -70,6 +76,52 @@ def test_a_reader_who_has_gone_is_no_fault(body: str):
         assert ended(body, write) == (0, "")
     finally:
         os.close(write)
+
+
+@pytest.mark.parametrize(
+    "body", ["print('a line')", "rich.print('a line')", "click.echo(), click.get_current_context().exit()"]
+)
+def test_a_full_disk_is_no_fault(body: str):
+    """`... > /dev/full`: it shows at the end or at once, and after --help too."""
+    with open("/dev/full", "w") as full:
+        code, errors = ended(body, full.fileno())
+    assert code == 2
+    assert error_line(errors) == "error: output cannot be written: No space left on device; make room, or write elsewhere"
+
+
+def test_a_full_disk_for_errors_too():
+    """The code still says that the input was bad."""
+    assert ended("raise cli.UserError('a')", before=("sh", "-c", 'exec "$@" 2>/dev/full', "sh")) == (2, "")
+    assert ended("raise cli.UserError('a')", before=("sh", "-c", 'exec "$@" 2>&-', "sh")) == (2, "")
+
+
+def test_what_a_terminal_cannot_show_is_written_with_a_backslash():
+    """Half a character, as an argument that is not UTF-8 holds, and characters that the encoding of standard output lacks."""
+    with tempfile.TemporaryFile() as out:
+        body = "rich.print('\\udcff \\u2500', end='')"
+        assert ended(body, out.fileno(), before=("env", "PYTHONIOENCODING=ascii")) == (0, "")
+        out.seek(0)
+        assert out.read() == b"\\udcff \\u2500"
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (UserError("a" * 5000 + "; mend it"), 2, r"error: a{500} \.\.\. a*; mend it"),
+        (UserError("a\nb; mend it"), 2, "error: a b; mend it"),
+        (OSError(24, "Too many open files", "a"), 2, r"error: too many files are open \(a\); raise the limit with ulimit -n.*"),
+        (OSError(30, "Read-only file system", "/a"), 2, r"error: output cannot be written: Read-only file system \(/a\); .*"),
+        (RecursionError("deep"), 1, "error: a fault of jaxserve, please report it: RecursionError: deep"),
+        (FileNotFoundError(2, "No such file", "a"), 1, "error: a fault of jaxserve, please report it: FileNotFoundError: .*"),
+    ],
+)
+def test_the_line(error: Exception, code: int, said: str, in_process: Any):
+    @click.command()
+    def command() -> None:
+        raise error
+
+    ran = in_process(command)
+    assert ran.code == code and re.fullmatch(said, error_line(ran.err))
 
 
 @pytest.mark.parametrize("body", ["print('a line')", "rich.print('a line')"])
