@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from costmodel import cli
+from models.errors import MOST as MOST_COUNT
 
 MODEL = click.option(
     "--model", default="llama-3-8b", show_default=True, help="A name (see `models`), or a config.json or its folder."
@@ -36,10 +37,14 @@ def main() -> None:
 @click.option("--kv-dtype", help="Of the KV cache. Default: the weights'.")
 @click.option("--attention", default="gather", show_default=True, help="gather, or blockwise as the engine serves.")
 @click.option("--layers", default="auto", show_default=True, help="unrolled, scanned, or auto: scanned on a TPU.")
-@click.option("--page-size", "page", type=click.IntRange(1), default=16, show_default=True, help="Tokens of a KV page.")
+@click.option(
+    "--page-size", "page", type=click.IntRange(1, MOST_COUNT), default=16, show_default=True, help="Tokens of a KV page."
+)
 @click.option("--slack", type=float, default=1.0, show_default=True, help="Pages of the pool over those that all rows need.")
 @click.option("--whole", is_flag=True, help="Compile all layers and extrapolate nothing.")
-@click.option("--measure", "repeats", type=click.IntRange(0), default=0, help="Run the step so many times (--chip host).")
+@click.option(
+    "--measure", "repeats", type=click.IntRange(0, 100_000), default=0, help="Run the step so many times (--chip host)."
+)
 @click.option("--table", type=click.Choice(["lesson"]), help="lesson: the nominal model's table, every doubling of the batch.")
 @click.option(
     "--plot", type=Path, help="Write the roofline with its points: .png, .pdf or .svg (pip install 'jaxserve[plots]')."
@@ -88,12 +93,14 @@ def params(model: str, dtype: str, as_json: bool) -> None:
 @click.argument("file", type=Path, required=False)
 @MODEL
 @CHIP
-@click.option("--batch", type=click.IntRange(1), default=32, show_default=True, help="Rows of the step.")
+@click.option("--batch", type=click.IntRange(1, MOST_COUNT), default=32, show_default=True, help="Rows of the step.")
 @click.option("--context", type=int, default=1024, show_default=True, help="Tokens that each row holds.")
 @click.option("--attention", default="gather", show_default=True, help="gather or blockwise.")
-@click.option("--layers", type=click.IntRange(1), default=2, show_default=True, help="Only the model's first layers.")
-@click.option("--trips", type=click.IntRange(0), help="Of a FILE: iterations of the loops whose bound is data.")
-@click.option("--top", type=click.IntRange(1), default=20, show_default=True, help="Instructions to print.")
+@click.option(
+    "--layers", type=click.IntRange(1, MOST_COUNT), default=2, show_default=True, help="Only the model's first layers."
+)
+@click.option("--trips", type=click.IntRange(0, MOST_COUNT), help="Of a FILE: iterations of the loops whose bound is data.")
+@click.option("--top", type=click.IntRange(1, MOST_COUNT), default=20, show_default=True, help="Instructions to print.")
 @click.option("--text", type=Path, help="Write the program's text there too (.hlo, or .hlo.xz to compress it).")
 @JSON
 def ledger(**options: Any) -> None:
@@ -117,7 +124,9 @@ def ledger(**options: Any) -> None:
 )
 @MODEL
 @click.option("--batch", "batches", type=cli.Numbers(), default="1,8,32,64,128,256", show_default=True, help="Rows of a step.")
-@click.option("--context", type=click.IntRange(1), default=1024, show_default=True, help="Tokens that each row holds.")
+@click.option(
+    "--context", type=click.IntRange(1, MOST_COUNT), default=1024, show_default=True, help="Tokens that each row holds."
+)
 @click.option("--out", type=Path, help="Write the calibrated kernels of the chip there (JSON), for predictors.")
 @JSON
 def calibrate(**options: Any) -> None:

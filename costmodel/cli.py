@@ -20,10 +20,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from costmodel.accelerators import spare_jax_the_search
-from models.errors import UserError
+from models.errors import UserError, check_count
 from models.files import shown
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
+MANY = 1000  # numbers of an option that takes several
 INTERRUPTED = "interrupted; nothing was kept"
 
 
@@ -244,4 +245,7 @@ class Numbers(click.ParamType):
             raise UserError(f"{option} is {value!r}; give a whole number or several, such as 1,8,64") from None
         if min(numbers) < 1:
             raise UserError(f"{option} is {min(numbers)}; it must be at least 1")
+        check_count(option, max(numbers))
+        if len(numbers) > MANY:
+            raise UserError(f"{option} has {len(numbers)} numbers; give at most {MANY}")
         return numbers

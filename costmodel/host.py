@@ -15,8 +15,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import jax
-
 from models.errors import UserError
 from models.json_text import read_object
 
@@ -25,6 +23,8 @@ _IMPORTED = time.time()
 
 def host_key() -> str:
     """A line that changes whenever a measurement would have to be repeated: processor, cores, JAX device and version."""
+    import jax  # here, so that what else is known of a machine can be had without
+
     device = jax.devices()[0]
     kind = _cpu() if device.platform == "cpu" else f"{device.device_kind} x{jax.device_count()}"
     return f"{kind}, {cores()} cores, {device.platform}, jax {jax.__version__}"
@@ -60,6 +60,24 @@ def process_start() -> float:
 def memory_bytes() -> int:
     """Bytes of physical memory of the machine."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def free_memory_bytes(files: Path = Path("/proc"), container: Path = Path("/sys/fs/cgroup")) -> int:
+    """Bytes that can still be allocated: what the machine can give without swapping, or what its container (cgroup 2) may still take.
+
+    All that the machine has where the system does not say. Files that the container can drop from its cache are free.
+    """
+    try:
+        fields = dict(line.split(":", 1) for line in (files / "meminfo").read_text(encoding="ascii").splitlines())
+        free = int(fields["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError, ValueError):
+        free = memory_bytes()
+    try:
+        limit, used = (int((container / f"memory.{name}").read_text()) for name in ("max", "current"))
+        stat = dict(line.split() for line in (container / "memory.stat").read_text().splitlines())
+        return min(free, limit - used + int(stat.get("inactive_file", 0)))
+    except (OSError, ValueError):  # "max" is no number: no limit
+        return free
 
 
 def last_level_cache_bytes(cpu: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> int:

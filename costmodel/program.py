@@ -33,6 +33,9 @@ DTYPES = ("float32", "bfloat16")
 ATTENTION = ("blockwise", "gather")
 
 
+TABLE = 1 << 26  # entries of the page tables of a step that is described here: they are made, 4 B each
+
+
 @dataclasses.dataclass(frozen=True)
 class StepProgram:
     """A step of fixed shape. Calling it with real arguments runs it; `abstract_args` are what to compile it with.
@@ -75,6 +78,11 @@ class StepProgram:
             )
         if self.page < 1:
             raise UserError(f"step program: page is {self.page} tokens; it must be at least 1")
+        if (entries := sum(rows for rows, _ in self.shape) * self.width) > TABLE:
+            raise UserError(
+                f"step program: its rows have {entries} pages in all, {self.width} each; {TABLE} are the most, so lower the batch or the "
+                "context"
+            )
         if not 1 <= self.slack < math.inf:
             raise UserError(
                 f"step program: slack is {self.slack}; it must be at least 1, for a smaller pool cannot hold the rows"

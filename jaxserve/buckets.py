@@ -12,6 +12,7 @@ import click
 
 from costmodel import cli
 from costmodel.written import check_out, write_out
+from models.errors import MOST as MOST_COUNT
 from models.errors import UserError
 
 POLICIES = ("continuous", "chunked", "static", "dynamic", "disaggregated")
@@ -36,11 +37,15 @@ class Chunk(click.ParamType):
 @click.option("--trace", type=Path, required=True, help="Azure CSV or Mooncake JSONL.")
 @click.option("--model", default="llama-3-8b", show_default=True, help="A name (python -m costmodel models) or a config.json.")
 @click.option("--chip", default="h100", show_default=True, help="A name (python -m costmodel chips); host is this machine.")
-@click.option("--programs", type=click.IntRange(1), default=12, show_default=True, help="Compile so many at most.")
+@click.option("--programs", type=click.IntRange(1, MOST_COUNT), default=12, show_default=True, help="Compile so many at most.")
 @click.option("--policy", type=click.Choice(POLICIES), default="continuous", show_default=True, help="Who runs.")
 @click.option("--rows", type=click.IntRange(1, 256), default=64, show_default=True, help="Sequences at once.")
-@click.option("--page-size", "page", type=click.IntRange(1), default=16, show_default=True, help="Tokens of a KV page.")
-@click.option("--pages", type=click.IntRange(1), help="Of the pool. Default: 90 % of the memory that weights leave.")
+@click.option(
+    "--page-size", "page", type=click.IntRange(1, MOST_COUNT), default=16, show_default=True, help="Tokens of a KV page."
+)
+@click.option(
+    "--pages", type=click.IntRange(1, MOST_COUNT), help="Of the pool. Default: 90 % of the memory that weights leave."
+)
 @click.option(
     "--chunk",
     type=Chunk(),
@@ -48,7 +53,7 @@ class Chunk(click.ParamType):
     show_default=True,
     help="The largest prefill; fewer rows where no step has as many.",
 )
-@click.option("--budget", type=click.IntRange(1), help="Tokens of a step: chunked, disaggregated. Default: 512.")
+@click.option("--budget", type=click.IntRange(1, MOST_COUNT), help="Tokens of a step: chunked, disaggregated. Default: 512.")
 @click.option("--attention", type=click.Choice(("blockwise", "gather")), default="blockwise", show_default=True)
 @click.option(
     "--prefix-cache",
@@ -56,7 +61,7 @@ class Chunk(click.ParamType):
     is_flag=True,
     help="Keep the KV of prompts and share equal beginnings (Mooncake's hash_ids).",
 )
-@click.option("--requests", "served", type=click.IntRange(1), help="Of the trace. Default: all.")
+@click.option("--requests", "served", type=click.IntRange(1, MOST_COUNT), help="Of the trace. Default: all.")
 @click.option("--time-scale", type=float, default=1.0, show_default=True, help="Arrivals times this; 0.5 is twice the rate.")
 @click.option("--length-scale", type=float, default=1.0, show_default=True, help="Prompts and answers times this.")
 @click.option("--dtype", default="bfloat16", show_default=True, help="Of the weights.")

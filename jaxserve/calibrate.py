@@ -47,13 +47,17 @@ CONTEXTS = (32, 96, 160, 256, 384, 512)
 )
 @click.option(
     "--rounds",
-    type=click.IntRange(3),
+    type=click.IntRange(3, 10_000),
     default=10,
     show_default=True,
     help="How often each step is measured; the median counts.",
 )
 @click.option(
-    "--requests", type=click.IntRange(1), default=36, show_default=True, help="Of the largest of the engine's six runs."
+    "--requests",
+    type=click.IntRange(1, 100_000),
+    default=36,
+    show_default=True,
+    help="Of the largest of the engine's six runs.",
 )
 @click.option(
     "--log",

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import functools
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from costmodel.host import memory_bytes
+from costmodel.host import free_memory_bytes
 from models.config import ModelConfig
 from models.errors import UserError
 from models.transformer import abstract
@@ -42,26 +41,7 @@ def available_bytes() -> int:
     stats = jax.devices()[0].memory_stats() if jax.default_backend() != "cpu" else None
     if stats and "bytes_limit" in stats:
         return int(stats["bytes_limit"] - stats.get("bytes_in_use", 0))
-    return min([_free_memory(), *_free_in_container()])
-
-
-def _free_memory(file: Path = Path("/proc/meminfo")) -> int:
-    """What the machine can give without swapping; all it has where the system does not say."""
-    try:
-        fields = dict(line.split(":", 1) for line in file.read_text(encoding="ascii").splitlines())
-        return int(fields["MemAvailable"].split()[0]) * 1024
-    except (OSError, KeyError, ValueError):
-        return memory_bytes()
-
-
-def _free_in_container(folder: Path = Path("/sys/fs/cgroup")) -> list[int]:
-    """What this container may still take (cgroup 2), files that it can drop from its cache included; nothing where there is no limit."""
-    try:
-        limit, used = (int((folder / f"memory.{name}").read_text()) for name in ("max", "current"))
-        stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
-        return [limit - used + int(stat.get("inactive_file", 0))]
-    except (OSError, ValueError):  # "max" is no number: no limit
-        return []
+    return free_memory_bytes()
 
 
 def check_memory(config: ModelConfig, dtype: str, pool: int, workspace: int) -> None:

@@ -11,13 +11,18 @@ from typing import Any
 import click
 
 from costmodel import cli
+from models.errors import MOST as MOST_COUNT
 
 
 @click.command(epilog="Example: python -m jaxserve.replay_service rtxpro6000_llama-3.1-8b --fitted-on rtx4090_llama-3.1-8b")
 @click.argument("folder", type=Path)
 @click.option("--fitted-on", type=Path, help="Try what is fitted to this recording as well, with the other data sheet.")
 @click.option(
-    "--first", type=click.IntRange(1), default=100, show_default=True, help="Fit to so many requests; the others judge."
+    "--first",
+    type=click.IntRange(1, MOST_COUNT),
+    default=100,
+    show_default=True,
+    help="Fit to so many requests; the others judge.",
 )
 @click.option("--model", help="A name (python -m costmodel models) or a config.json. Default: that of the recording.")
 @click.option("--chip", help="A name (python -m costmodel chips). Default: that of the recording.")

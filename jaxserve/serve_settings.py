@@ -21,9 +21,10 @@ from jaxserve.scheduling.static import Static
 from jaxserve.scheduling.transfer import Link
 from jaxserve.settings import DTYPES, LAYERS
 from jaxserve.speculative.ngram import NGram
-from models.errors import UserError
+from models.errors import MOST, UserError, check_count
 
 ROWS, PAGE, DRAFTS = 64, 16, 4  # where nothing else is said
+WORKERS, LONGEST = 1024, 1e9  # at most; s of a delay or a timeout
 LINK = 10.0  # GB/s: copies within one memory, a figure to replace with that of the link that is meant
 
 # What only some policies take.
@@ -105,9 +106,8 @@ class ServeSettings:
         counts = ("rows", "context", "page_size", "pages", "multi_step", "prefill_tokens", "budget", "prefill_workers",
                   "decode_workers", "queue_size", "drafts")  # fmt: skip
         for name in counts:
-            value = getattr(self, name)
-            if value is not None and (type(value) is not int or value < 1):
-                raise UserError(f"{name} is {value!r}; it must be a whole number of at least 1")
+            if (value := getattr(self, name)) is not None:
+                check_count(name, value, most=WORKERS if name.endswith("workers") else MOST)
         for name, known in (
             ("dtype", ("auto", *DTYPES)),
             ("kv_dtype", (None, *DTYPES)),
@@ -124,6 +124,10 @@ class ServeSettings:
                 raise UserError(f"{name} is {value!r}; it must be a number, in {unit}")
         if self.link is not None and not 0 < self.link < math.inf:
             raise UserError(f"link is {self.link} GB/s; it must be above 0")
+        for name in ("delay", "queue_timeout"):
+            value = getattr(self, name)
+            if value is not None and LONGEST < value < math.inf:
+                raise UserError(f"{name} is {value} s; it must be at most {LONGEST:g} s")
         if self.delay == math.inf:  # a policy may have it, for a source of requests that never ends
             raise UserError("delay is inf s; the last requests, too few for a batch, would wait for ever; give a finite one")
         if self.preferred is not None and (

@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 
 from jaxserve.compile_cache import Choice, check_cache
-from models.errors import UserError
+from models.errors import UserError, check_count
 
 DTYPES = ("float32", "bfloat16")
 LAYERS = ("auto", "unrolled", "scanned")
@@ -39,6 +39,8 @@ class Settings:
         for name, value in (("max-new-tokens", self.max_new_tokens), ("context", self.context), ("page-size", self.page_size)):
             if value is not None and value < 1:
                 raise UserError(f"--{name} is {value}; it must be at least 1")
+            if value is not None:
+                check_count(f"--{name}", value)
         if self.dtype not in ("auto", *DTYPES):
             raise UserError(f"--dtype {self.dtype!r} is not supported; give auto, {' or '.join(DTYPES)}")
         if self.kv_dtype not in (None, *DTYPES):

@@ -136,6 +136,9 @@ def choose(
     limit = checkpoint.config.max_positions
     if settings.context is not None and settings.context > limit:
         raise UserError(f"context is {settings.context}; {settings.model} takes 1 to {limit} tokens")
+    for name in ("multi_step", "drafts"):
+        if (value := getattr(settings, name)) is not None and value > limit:
+            raise UserError(f"{name} is {value}; {settings.model} takes {limit} tokens, so no step can draw more; lower it")
     given = None if settings.ladder is None else read_ladder(settings.ladder)
     context = settings.context or min(limit, CONTEXT if given is None else given.context)
     rows = settings.most_rows if given is None or settings.rows else given.batches[-1]

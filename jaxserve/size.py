@@ -14,6 +14,7 @@ import click
 
 from costmodel import cli
 from jaxserve.load.units import Unit, rate, seconds, size
+from models.errors import MOST as MOST_COUNT
 from models.errors import UserError
 
 POLICIES = ("chunked", "continuous", "static", "dynamic")
@@ -74,16 +75,20 @@ class Price(click.ParamType):
 @click.option(
     "--policy", type=click.Choice(POLICIES), multiple=True, help="Who runs. Default: chunked; with --search also continuous."
 )
-@click.option("--budget", type=click.IntRange(1), default=512, show_default=True, help="Tokens of a step, chunked.")
-@click.option("--page-size", "page", type=click.IntRange(1), default=16, show_default=True, help="Tokens of a KV page.")
+@click.option("--budget", type=click.IntRange(1, MOST_COUNT), default=512, show_default=True, help="Tokens of a step, chunked.")
+@click.option(
+    "--page-size", "page", type=click.IntRange(1, MOST_COUNT), default=16, show_default=True, help="Tokens of a KV page."
+)
 @click.option("--headroom", type=float, default=0.01, show_default=True, help="Share of the pages that is kept free.")
 @click.option(
     "--reserve", type=float, default=0.1, show_default=True, help="Share of a chip's memory for its runtime and others."
 )
 @click.option("--dtype", default="bfloat16", show_default=True, help="Of the weights.")
 @click.option("--kv-dtype", help="Of the KV cache. Default: bfloat16, or the weights' where they are floats.")
-@click.option("--requests", type=click.IntRange(2), help=f"To simulate in each run. Default: {STUDY}; {SEARCH} with --search.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the arrivals.")
+@click.option(
+    "--requests", type=click.IntRange(2, MOST_COUNT), help=f"To simulate in each run. Default: {STUDY}; {SEARCH} with --search."
+)
+@click.option("--seed", type=click.IntRange(0, MOST_COUNT), default=0, show_default=True, help="Of the arrivals.")
 @click.option(
     "--step-times",
     type=click.Choice(STEP_TIMES),
@@ -111,7 +116,11 @@ class Price(click.ParamType):
     "--price", "prices", type=Price(), multiple=True, help="USD/h of a chip, such as h100=2.50; without: the fewest chips."
 )
 @click.option(
-    "--most", type=click.IntRange(1), default=MOST, show_default=True, help="Configurations that a search simulates at most."
+    "--most",
+    type=click.IntRange(1, MOST_COUNT),
+    default=MOST,
+    show_default=True,
+    help="Configurations that a search simulates at most.",
 )
 @click.option("--plot", type=Path, help="Draw the frontier of a search: .png, .pdf or .svg (pip install 'jaxserve[plots]').")
 @click.option(

@@ -24,6 +24,8 @@ Bar = Callable[[str, int], Callable[[int], None]]
 LAYERS = {"auto": None, "scanned": True, "unrolled": False}
 LESSON = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
+SLACK = 1e6  # pages of the pool over those that rows need, at most
+
 
 def run(
     bar: Bar,
@@ -55,6 +57,8 @@ def run(
         raise UserError(f"--measure runs the step on this machine, which is no {chip}; add --chip host")
     if repeats and analytical:
         raise UserError("--measure runs the compiled step, and --analytical compiles nothing; give one of them")
+    if not 1 <= slack <= SLACK:
+        raise UserError(f"--slack is {slack}; it must lie from 1, the pages that the rows need, to {SLACK:g}")
     if plot is not None:
         check_path(plot)
     form = "csv" if as_csv else "json" if as_json else "text"

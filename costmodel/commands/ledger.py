@@ -12,6 +12,7 @@ from rich.table import Table
 from costmodel.commands.choices import choose_chip, choose_model
 from costmodel.commands.output import Output, giga, table
 from costmodel.ledger import Ledger, Line, ledger
+from costmodel.program import StepProgram
 from costmodel.study import Study
 from costmodel.target_table import TARGETS
 from costmodel.targets import compile_for
@@ -71,13 +72,16 @@ def run(
 
 def compiled(bar: Bar, model: str, chip: str, batch: int, context: int, attention: str, layers: int) -> tuple[str, str, Any]:
     """(text, title, loop counts) of a decode step's first layers, compiled now."""
-    chosen, where = choose_model(model), choose_chip(chip)
+    chosen = choose_model(model)
+    limit = chosen.architecture.layers
+    if layers > limit:  # before a machine is measured
+        raise UserError(f"--layers is {layers}; {chosen.name} has {limit}")
+    if chosen.config is not None:
+        StepProgram(chosen.config, ((batch, 1),), context, attention=attention)  # refuses what could not be
+    where = choose_chip(chip)
     if where.target is None:
         raise UserError(f"there is no compiler here for {chip}; take one of {', '.join(TARGETS)}, host")
     study = Study(chosen.best, where.chip, where.target, where.platform, (batch,), context, attention=attention)
-    limit = chosen.architecture.layers
-    if layers > limit:
-        raise UserError(f"--layers is {layers}; {chosen.name} has {limit}")
     program = study.program(batch, layers)
     advance = bar(f"compiling for {where.chip.name}", 1)
     made = compile_for(where.target, program, *program.abstract_args(), donate=program.donate)

@@ -132,7 +132,14 @@ def study(asked: Asked, bar: Bar) -> Study:
     least_programs(asked.programs, together=asked.together)
     model, chip = choose_model(asked.model), choose_chip(asked.chip).chip
     held = Deployment(model.architecture, Storage.of(asked.dtype, asked.kv_dtype))
+    if asked.chunk[1] > (most := model.architecture.max_positions):
+        raise UserError(f"--chunk has {asked.chunk[1]} tokens of a prompt; {asked.model} takes at most {most}, so lower it")
     pages = asked.pages or _pages(asked, chip, held)
+    if (pool := pages * asked.page * held.kv_bytes_per_token) > float(chip.memory):
+        raise UserError(
+            f"--pages is {pages}: {pool / 1e9:.4g} GB of KV, and {chip.name} has {float(chip.memory) / 1e9:.4g} GB; give at most "
+            f"{int(float(chip.memory) / (asked.page * held.kv_bytes_per_token))}"
+        )
     context = min(model.architecture.max_positions, pages * asked.page)
     width = -(-context // asked.page)
     if max(asked.prompts, default=0) > context:

@@ -15,6 +15,8 @@ import numpy as np
 
 from models.errors import UserError
 
+LARGEST = 1e6  # burstiness; 1 / LARGEST is the smallest
+
 
 class Arrivals(Protocol):
     """A process."""
@@ -62,7 +64,7 @@ class Gamma:
 
     def __post_init__(self) -> None:
         _above(self.rate, "the rate")
-        _above(self.burstiness, "the burstiness")
+        _above(self.burstiness, "the burstiness", LARGEST)
 
     def times(self, rng: np.random.Generator) -> Iterator[float]:
         shape, scale = self.burstiness, 1 / (self.rate * self.burstiness)
@@ -158,6 +160,8 @@ class Replay:
         return {"kind": "replay", "arrivals": len(self.recorded), "time_scale": self.scale}
 
 
-def _above(value: float, what: str) -> None:
-    if not 0 < value < math.inf:
+def _above(value: float, what: str, most: float = math.inf) -> None:
+    if not 0 < value or value == math.inf:
         raise UserError(f"{what} is {value}; it must be above 0")
+    if not 1 / most <= value <= most:
+        raise UserError(f"{what} is {value}; it must lie from {1 / most:g} to {most:g}")

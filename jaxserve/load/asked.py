@@ -12,14 +12,16 @@ from typing import Any
 
 import numpy as np
 
+from costmodel.host import free_memory_bytes
 from jaxserve.load.arrivals import Arrivals, Constant, Gamma, Poisson, Ramp, Replay
 from jaxserve.load.schedule import Closed, Open, Schedule
 from jaxserve.load.slo import SLO
 from jaxserve.load.source import Drawn, Source, Span, Traced
 from jaxserve.scheduling.request import Request
-from models.errors import UserError
+from models.errors import UserError, check_count
 
 KINDS = ("poisson", "gamma", "constant", "ramp", "replay")
+REQUESTS = 10_000_000  # of a run, and clients
 PROMPT, OUTPUT = "128", "64"  # tokens where nothing is said
 
 
@@ -71,6 +73,8 @@ class Asked:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        for name, value in (("requests", self.requests), *(("clients", n) for n in self.clients or ())):
+            check_count(f"--{name}", value, least=0, most=REQUESTS, why="what is measured of them is kept in memory")
         if self.requests < 1 or not 0 <= self.warmup < self.requests:
             raise UserError(
                 f"{self.requests} requests with {self.warmup} of them to warm up measure nothing; ask for more, or warm up with fewer"
@@ -101,6 +105,21 @@ class Asked:
                 "constant arrivals"
             )
         _ = self.source, self.loads  # what is wrong with them is said now
+        self._check_memory()
+
+    def _check_memory(self) -> None:
+        """Refuse more requests than there is memory to keep what was measured of them."""
+        if isinstance(self.source, Drawn):
+            requests, tokens = self.requests, self.requests * self.source.output.high
+        else:
+            answers = [request.limit for request in self.drawn(0)[1]]
+            requests, tokens = len(answers), sum(answers)
+        needed, free = kept_bytes(requests, tokens), free_memory_bytes()
+        if needed > free:
+            raise UserError(
+                f"--requests {requests} with {tokens} tokens to follow needs about {needed / 1e9:.1f} GB to keep what is measured of them, "
+                f"but {free / 1e9:.1f} GB are available; ask for fewer requests or shorter answers"
+            )
 
     @property
     def kind(self) -> str:
@@ -180,6 +199,15 @@ class Asked:
         """For the report."""
         limits = {"requests": self.requests, "duration": None if self.duration == math.inf else self.duration}
         return {"seed": self.seed, "source": self.source.to_json(), **limits, "warmup": self.warmup}
+
+
+def kept_bytes(requests: int, tokens: int) -> int:
+    """B that are taken while so many requests with so many tokens to follow in all are measured and told, an estimate from above.
+
+    Of a token its time (a float in a list that grows, then in a tuple), its gap while percentiles are computed, and its text in JSON; of a
+    request its lengths, its record and its share of the tables. Measured: tests/jaxserve/load/test_asked_memory.py.
+    """
+    return 4000 * requests + 150 * tokens
 
 
 def _open(name: str, process: Arrivals) -> Load:

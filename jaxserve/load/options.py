@@ -19,6 +19,7 @@ from jaxserve.load.units import Unit, rate, seconds
 from jaxserve.serve_settings import ServeSettings
 from models.errors import UserError
 
+MOST_IDS = 10_000_000  # of a vocabulary: ten times that of any model
 VOCABULARY = 10_000  # ids below exist in every model that somebody serves
 
 _ENGINE = {field.name for field in dataclasses.fields(ServeSettings)}
@@ -125,7 +126,7 @@ _HOW = (
     click.option("--warmup", type=int, default=0, show_default=True, help="So many requests first, which are in no figure."),
     click.option("--slo", "limits", type=Limits(), multiple=True, help="ttft, itl, tpot or e2e: ttft-p95=250ms,itl-p95=12ms."),
     click.option("--saturate", is_flag=True, help="Look for the highest rate that keeps the SLO, from --rate on."),
-    click.option("--probes", type=click.IntRange(1), default=12, show_default=True, help="Rates that are tried at most."),
+    click.option("--probes", type=click.IntRange(1, 100), default=12, show_default=True, help="Rates that are tried at most."),
     click.option("--seed", type=int, default=0, show_default=True, help="Of arrivals, lengths and prompts."),
 )
 _AT_URL = (
@@ -133,7 +134,11 @@ _AT_URL = (
     click.option("--timeout", type=Unit(seconds, "TIME"), default="600s", show_default=True, help="--url: without a byte."),
     click.option("--key-variable", help="--url: the environment variable that holds its API key."),
     click.option(
-        "--vocabulary", type=click.IntRange(1), default=VOCABULARY, show_default=True, help="--url: prompts are of ids below."
+        "--vocabulary",
+        type=click.IntRange(1, MOST_IDS),
+        default=VOCABULARY,
+        show_default=True,
+        help="--url: prompts are of ids below.",
     ),
     click.option("--tokenizer", help="--url: counts answers without usage: folder with tokenizer.json, .gguf file or model."),
     click.option("--ignore-eos/--no-ignore-eos", default=True, help="--url: ask for answers of full length. Default: yes."),

@@ -21,7 +21,8 @@ from models.errors import UserError
 from models.json_text import parse_json
 
 BLOCK = 512  # tokens of a Mooncake block
-LONGEST = 2**31 - 1  # tokens of a prompt or an answer
+LONGEST = 10_000_000  # tokens of a prompt or an answer: no model takes more
+SCALE = 1e9  # of times and lengths, and 1 / SCALE
 _GIVE = "give an Azure CSV or a Mooncake JSONL"
 _COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 
@@ -125,8 +126,10 @@ def requests(entries: Iterable[Entry], *, time: float = 1.0, length: float = 1.0
       UserError: a scale that is not above 0, or that leaves nothing of a block.
     """
     for name, scale in (("time", time), ("length", length)):
-        if not 0 < scale < math.inf:
+        if not 0 < scale:
             raise UserError(f"the {name} scale is {scale}; it must be above 0")
+        if not 1 / SCALE <= scale <= SCALE:
+            raise UserError(f"the {name} scale is {scale}; it must lie from {1 / SCALE:g} to {SCALE:g}")
     size = round(BLOCK * length)
     if not size:
         raise UserError(
@@ -134,6 +137,10 @@ def requests(entries: Iterable[Entry], *, time: float = 1.0, length: float = 1.0
         )
     used = 0
     for id, entry in zip(itertools.count(first), entries):
+        if (longest := max(entry.prompt, entry.output) * length) > LONGEST:
+            raise UserError(
+                f"a length scale of {length} makes {longest:.4g} tokens of a request; {LONGEST} are the most, so lower it"
+            )
         prompt: Sequence[int]
         if entry.blocks:
             full, rest = divmod(entry.prompt, BLOCK)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -18,6 +17,8 @@ SIZES: Mapping[str, float] = {
     **{f"{prefix}B": 1000**power for power, prefix in enumerate("kMGT", start=1)},
     **{f"{prefix}iB": 1024**power for power, prefix in enumerate("KMGT", start=1)},
 }
+# (least above 0, most) in the first unit of each kind: beyond, nobody waits for it or counts it.
+_TIMES, _RATES, _SIZES = (1e-9, 1e9, "s"), (1e-9, 1e9, "/s"), (1.0, 1e18, "B")
 _FORM = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(\D*)")
 
 
@@ -31,7 +32,7 @@ def seconds(text: str, what: str = "the time", *, zero: bool = False) -> float:
     Raises:
       UserError: no unit, or none of a time; not above 0.
     """
-    return _read(text, what, TIMES, "250ms", zero)
+    return _read(text, what, TIMES, "250ms", _TIMES, zero)
 
 
 def rate(text: str, what: str = "the rate") -> float:
@@ -40,19 +41,21 @@ def rate(text: str, what: str = "the rate") -> float:
     Raises:
       UserError: no unit, or none of a rate; not above 0.
     """
-    return _read(text, what, RATES, "20/s", False)
+    return _read(text, what, RATES, "20/s", _RATES)
 
 
 def size(text: str, what: str = "the size") -> int:
     """Bytes of "30GiB" (1024^3) or "80GB" (1000^3).
 
     Raises:
-      UserError: no unit, or none of a size; not above 0, or less than a byte.
+      UserError: no unit, or none of a size; less than a byte, or more than 1e18.
     """
-    return int(_read(text, what, SIZES, "30GiB", False))
+    return int(_read(text, what, SIZES, "30GiB", _SIZES))
 
 
-def _read(text: str, what: str, units: Mapping[str, float], example: str, zero: bool) -> float:
+def _read(
+    text: str, what: str, units: Mapping[str, float], example: str, bounds: tuple[float, float, str], zero: bool = False
+) -> float:
     found = _FORM.fullmatch(text.strip())
     if found is None:
         raise UserError(f"{what} is {text!r}; give a number with a unit ({', '.join(units)}), such as {example}")
@@ -61,8 +64,11 @@ def _read(text: str, what: str, units: Mapping[str, float], example: str, zero: 
         wrong = f"has the unit {unit!r}" if unit else "has no unit"
         raise UserError(f"{what} is {text!r}, which {wrong}; give one of {', '.join(units)}, such as {example}")
     value = number * units[unit]
-    if not (0 <= value if zero else 0 < value) or not value < math.inf:
+    least, most, base = bounds
+    if not (0 <= value if zero else 0 < value):
         raise UserError(f"{what} is {text!r}; it must be {'at least' if zero else 'above'} 0, such as {example}")
+    if value and not least <= value <= most:
+        raise UserError(f"{what} is {text!r}; it must lie from {least:g}{base} to {most:g}{base}, such as {example}")
     return value
 
 

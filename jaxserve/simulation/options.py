@@ -11,6 +11,7 @@ import click
 from jaxserve import generate, size
 from jaxserve.serve_settings import ServeSettings
 from jaxserve.simulation.fault_text import EXAMPLES, FaultText
+from models.errors import MOST as MOST_COUNT
 
 STEP_TIMES = ("analytical", "compiled", "calibrated", "log")
 
@@ -46,14 +47,26 @@ def policy(options: dict[str, Any]) -> ServeSettings:
 
 _OWN = (
     click.option(
-        "--rows", type=click.IntRange(1), help="Sequences at once, on each worker. Default: 64; chunked: at most the budget."
+        "--rows",
+        type=click.IntRange(1, MOST_COUNT),
+        help="Sequences at once, on each worker. Default: 64; chunked: at most the budget.",
     ),
-    click.option("--queue-size", type=click.IntRange(1), help="Requests that may wait; more are refused. Default: any number."),
+    click.option(
+        "--queue-size",
+        type=click.IntRange(1, MOST_COUNT),
+        help="Requests that may wait; more are refused. Default: any number.",
+    ),
     click.option("--chip", default="h100", show_default=True, help="A name (python -m costmodel chips)."),
     click.option(
-        "--tensor-parallel", type=click.IntRange(1), default=1, show_default=True, help="Chips that share every layer."
+        "--tensor-parallel",
+        type=click.IntRange(1, MOST_COUNT),
+        default=1,
+        show_default=True,
+        help="Chips that share every layer.",
     ),
-    click.option("--pages", type=click.IntRange(1), help="Of each worker's pool, all for sequences, instead of --kv-pool."),
+    click.option(
+        "--pages", type=click.IntRange(1, MOST_COUNT), help="Of each worker's pool, all for sequences, instead of --kv-pool."
+    ),
     click.option(
         "--prefix-cache/--no-prefix-cache",
         default=None,

@@ -1,10 +1,11 @@
 """The cache of measurements and what identifies a machine."""
 
 import json
+from pathlib import Path
 
 import pytest
 
-from costmodel.host import Store, cache_folder, cores, host_key, last_level_cache_bytes, memory_bytes
+from costmodel.host import Store, cache_folder, cores, free_memory_bytes, host_key, last_level_cache_bytes, memory_bytes
 
 
 def test_round_trip_keeps_other_machines_and_names(tmp_path):
@@ -56,3 +57,19 @@ def test_this_machine():
     assert f"{cores()} cores" in host_key() and "jax" in host_key()
     assert "\n" not in host_key()
     assert memory_bytes() > 2**28
+
+
+def test_what_the_machine_has_left(tmp_path: Path):
+    (tmp_path / "meminfo").write_text("MemTotal:       16000 kB\nMemFree:         1000 kB\nMemAvailable:    4000 kB\n")
+    assert free_memory_bytes(tmp_path, tmp_path) == 4000 * 1024
+    assert free_memory_bytes(tmp_path / "none", tmp_path) == memory_bytes()
+
+
+def test_a_containers_limit_counts(tmp_path: Path):
+    for name, content in (("max", "1000\n"), ("current", "700\n"), ("stat", "anon 400\ninactive_file 200\nactive_file 100\n")):
+        (tmp_path / f"memory.{name}").write_text(content)
+    assert free_memory_bytes(tmp_path, tmp_path) == 500
+    (tmp_path / "meminfo").write_text("MemAvailable:    0 kB\n")
+    assert free_memory_bytes(tmp_path, tmp_path) == 0
+    (tmp_path / "memory.max").write_text("max\n")
+    assert free_memory_bytes(tmp_path / "none", tmp_path) == memory_bytes()

@@ -129,7 +129,7 @@ def test_a_trace_with_prefixes(here: Any, tmp_path: Path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--trace", "none.csv"), "trace none.csv cannot be read"),
+        (("--trace", "none.csv"), "trace none.csv: no such file"),
         (("--programs", "1"), "programs: 1 are too few; a ladder needs at least 2"),
         (("--chunk", "8"), "--chunk is '8'; give rows from 1 to 12 and tokens from 2, such as 8x256"),
         (("--chunk", "13x256"), "--chunk is '13x256'"),

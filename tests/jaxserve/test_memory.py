@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +10,6 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from costmodel.host import memory_bytes
 from jaxserve import memory
 from jaxserve.bucket import Bucket
 from jaxserve.memory import available_bytes, check_memory, pool_bytes, weight_bytes, workspace_bytes
@@ -76,34 +74,13 @@ def test_check_memory_names_every_number(monkeypatch: pytest.MonkeyPatch):
     assert "--dtype" not in str(caught.value)  # it is that already
 
 
-def test_what_the_machine_has_left(tmp_path: Path):
-    file = tmp_path / "meminfo"
-    file.write_text("MemTotal:       16000 kB\nMemFree:         1000 kB\nMemAvailable:    4000 kB\n")
-    assert memory._free_memory(file) == 4000 * 1024
-    assert memory._free_memory(tmp_path / "none") == memory_bytes()
-
-
-def test_a_containers_limit_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    assert memory._free_in_container(tmp_path) == []
-    for name, content in (("max", "1000\n"), ("current", "700\n"), ("stat", "anon 400\ninactive_file 200\nactive_file 100\n")):
-        (tmp_path / f"memory.{name}").write_text(content)
-    assert memory._free_in_container(tmp_path) == [500]
-    (tmp_path / "memory.max").write_text("max\n")
-    assert memory._free_in_container(tmp_path) == []
-    monkeypatch.setattr(memory, "_free_memory", lambda: 900)
-    assert available_bytes() <= 900
-    monkeypatch.setattr(memory, "_free_in_container", lambda: [500])
-    assert available_bytes() == 500
-
-
 @pytest.mark.parametrize(
     ("stats", "expected"), [({"bytes_limit": 100, "bytes_in_use": 30}, 70), ({"bytes_limit": 100}, 100), (None, 77), ({}, 77)]
 )
 def test_a_devices_own_memory_counts(monkeypatch: pytest.MonkeyPatch, stats: Any, expected: int):
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     monkeypatch.setattr(jax, "devices", lambda: [SimpleNamespace(memory_stats=lambda: stats)])
-    monkeypatch.setattr(memory, "_free_memory", lambda: 77)
-    monkeypatch.setattr(memory, "_free_in_container", list)
+    monkeypatch.setattr(memory, "free_memory_bytes", lambda: 77)
     assert available_bytes() == expected
 
 

@@ -54,7 +54,7 @@ def test_the_run_of_single_steps_fills_every_row():
         (("--policies", "none"), "--policies names none; give at least one of static, continuous, chunked"),
         (("--policies", "orca"), "'orca' is unknown here; give some of static, continuous, chunked, or none"),
         (("--model", "random:tiny"), "the peers run smollm2 and --model is random:tiny; add --peers none"),
-        ((*LOAD, "--trace", "nowhere.csv"), "trace nowhere.csv cannot be read"),
+        ((*LOAD, "--trace", "nowhere.csv"), "trace nowhere.csv: no such file"),
         ((*LOAD, "--budget", "1"), "a budget of 1 tokens a step is too small for 2 rows"),
     ],
 )
