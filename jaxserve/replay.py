@@ -1,7 +1,7 @@
 """Replay a step log without a model: whether the scheduler decides again what it decided then.
 
-Every request, cancellation and outcome of the log is given to the scheduler at its time, and each plan that it makes is compared with
-the one that was logged, by its hash.
+Every request, cancellation and outcome of the log is given to the scheduler at its time. All that follows from these is worked out again
+and compared with the log, field by field; what can't be is named.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from jaxserve.rerun import Rerun, rerun
 from jaxserve.scheduling.plan import Plan
 from jaxserve.scheduling.state import State
 from jaxserve.scheduling.watch import Watch, Watches
+from jaxserve.stepevents import GIVEN
 from jaxserve.stepsummary import Summary
 from jaxserve.version import version
 
@@ -38,7 +39,10 @@ class Printer(Watch):
 @click.option("--summary", is_flag=True, help="Print what the run came to: rows, tokens, pages, times.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output, for machines; with the summary.")
 def main(log: Path, plans: bool, summary: bool, as_json: bool) -> None:
-    """Replay a step log without a model and compare the hash of every plan. Ends with 1 where one differs."""
+    """Replay a step log without a model, and compare every plan, and all else that follows from what the scheduler was told.
+
+    Ends with 1 where anything differs, or where a line is not as it was written. Names the fields that are taken as given.
+    """
     sums, size = Summary(), os.path.getsize(log) if os.path.isfile(log) else 0
     with cli.Bars() as bars:
         if plans and not as_json:
@@ -51,7 +55,7 @@ def main(log: Path, plans: bool, summary: bool, as_json: bool) -> None:
         if summary:
             Console().print(sums.table(found.header.clock))
         print("\n".join(verdict(found)))
-    if found.difference:
+    if not found.equal:
         raise click.exceptions.Exit(1)
 
 
@@ -59,8 +63,15 @@ def verdict(found: Rerun) -> Iterator[str]:
     """What is to be said about a replay, line by line."""
     if found.cut:
         yield f"line {found.cut} is cut off and was left out: the run that wrote it was ended in the middle of it"
+    if found.changed:
+        first = ", ".join(map(str, found.changed[:5])) + (", ..." if len(found.changed) > 5 else "")
+        yield f"not as written, or not following on the line before: {len(found.changed)} lines ({first})"
+        yield "they were changed, or lines before them are missing, doubled or out of place"
     if found.difference is None:
         yield f"{found.plans} plans, all hashes equal" if found.plans else "the log has no plan, so nothing was compared"
+        yield from _end(found)
+        yield "worked out again and equal: all fields but these, which were taken as given"
+        yield from (f"  {event}: {', '.join(names)}" for event, names in _given(found).items())
         return
     line, what, logged, replayed = found.difference
     yield f"{what} differs, in line {line}; before it {found.plans} plans with equal hashes"
@@ -69,10 +80,44 @@ def verdict(found: Rerun) -> Iterator[str]:
     yield from (f"logged: {logged}", f"replayed: {replayed}")
 
 
+def _end(found: Rerun) -> Iterator[str]:
+    """What is known of the lines, and of the log's end."""
+    count = sum(found.lines.values())
+    if found.changed is None:
+        yield f"{count} lines without checks, as older versions wrote them: a field that is given may have"
+        yield "been changed, and a line that decided nothing may be missing, doubled or out of place"
+    elif not found.changed:
+        yield f"{count} lines, each as it was written" + (", to the end of the log" if found.closed else "")
+    if found.changed is not None and not found.closed:
+        yield "the log was not closed: the run was ended early, or lines are missing at its end"
+    if found.flying:
+        yield f"no outcome is told of {len(found.flying)} plans: {', '.join(map(str, found.flying[:5]))}"
+    if found.unfinished:
+        yield f"{found.unfinished} answers were not finished where the log ends"
+    if found.untold is not None:
+        yield f"the times of step {found.untold} are not told"
+
+
+def _given(found: Rerun) -> dict[str, list[str]]:
+    """Fields that were not compared, of the events that the log has."""
+    return {event: list(names) for event, names in GIVEN.items() if found.lines[event]}
+
+
 def to_json(found: Rerun) -> dict[str, Any]:
     """The same for machines."""
-    difference = found.difference and found.difference._asdict()
-    return {"equal": difference is None, "plans": found.plans, "difference": difference, "cut_line": found.cut}
+    return {
+        "equal": found.equal,
+        "plans": found.plans,
+        "difference": found.difference and found.difference._asdict(),
+        "cut_line": found.cut,
+        "lines": dict(found.lines),
+        "changed_lines": None if found.changed is None else list(found.changed),
+        "closed": found.closed,
+        "plans_without_outcome": list(found.flying),
+        "answers_unfinished": found.unfinished,
+        "step_without_times": found.untold,
+        "not_compared": _given(found),
+    }
 
 
 if __name__ == "__main__":

@@ -1,20 +1,25 @@
-"""The lines of a step log: what each holds, and how a line of text becomes one of them.
+"""The lines of a step log: what each holds, how it is made of what happened, and how a line of text becomes one again.
 
-A log is JSONL. Its first line says what was scheduled by whom (`Header`); the others follow in the order in which things happened.
-Times are s on the clock that the header names. What a line leaves out has its default.
+A log is JSONL. Its first line says what was scheduled by whom (`Header`); the others follow in the order in which things happened, and
+the last one is `Closed` where the run ended in good order. Times are s on the clock that the header names. What a line leaves out has
+its default. The last field of every line, `check`, is a hash of the line and of the check before it; older logs have none.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import math
-from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, TypeAlias
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal, Self, TypeAlias
 
-from jaxserve.scheduling.codec import decode
+from jaxserve.scheduling.codec import decode, encode
+from jaxserve.scheduling.kinds import Kinds
 from jaxserve.scheduling.outcome import End, Outcome
 from jaxserve.scheduling.plan import HandOff, Ids, Plan
 from jaxserve.scheduling.request import Request
+from jaxserve.scheduling.state import State
 from jaxserve.steprecord import StepRecord
 from models.errors import UserError
 from models.json_text import parse_json
@@ -68,9 +73,20 @@ class Submitted:
     tokens: Ids | None = None
     refused: str | None = None
 
+    @classmethod
+    def of(cls, request: Request, refused: UserError | None, now: float, *, remembers: bool) -> Self:
+        """remembers: whether memory looks at tokens."""
+        r, prompt = request, tuple(request.prompt) if remembers else None
+        return cls(
+            now, r.id, len(r.prompt), r.limit, r.arrival, r.priority, r.deadline, r.samples, r.reuse, prompt,
+            None if refused is None else str(refused),
+        )  # fmt: skip
+
     @property
     def request(self) -> Request:
         """Raises UserError for one that could not be made."""
+        if self.prompt >= 2**63:
+            raise UserError(f"request {self.id} has a prompt of {self.prompt} tokens, and no memory could hold them")
         prompt = range(self.prompt) if self.tokens is None else self.tokens
         if len(prompt) != self.prompt:
             raise UserError(f"request {self.id} has a prompt of {self.prompt} tokens, but {len(prompt)} are given")
@@ -126,6 +142,16 @@ class Planned:
     hand_offs: tuple[HandOff, ...] = ()
     wake: float = math.inf
 
+    @classmethod
+    def of(cls, before: State, plan: Plan, after: State, now: float) -> Self | None:
+        """None where there was nothing to do or to report, and nothing has changed: a replay that is not asked then is none the wiser."""
+        if plan.idle and before == after:
+            return None
+        kinds, pages = Kinds.of(plan, after), after.workers[plan.worker].memory.in_use
+        moved = tuple([(row, first, plan.tables[row][first:]) for row, first in plan.moved])
+        same = {name: getattr(plan, name) for name in _SAME}
+        return cls(now=now, digest=plan.digest, rows=len(plan.ids), **kinds._asdict(), pages=pages, moved=moved, **same)
+
     def __post_init__(self) -> None:
         """Raises UserError for columns of different lengths."""
         columns = {len(column) for column in (self.ids, self.starts, self.counts, self.draws)}
@@ -138,20 +164,16 @@ class Planned:
         """The plan that was logged. `tables` are those of all rows at the plan before, and become those at this one."""
         for row, first, table in self.moved:
             tables[self.ids[row]] = tables.get(self.ids[row], ())[:first] + table
-        same = {
-            name: getattr(self, name)
-            for name in ("step", "worker", "ids", "starts", "counts", "draws", "steps", "copies", "slots", "final", "forking")
-        }
         return Plan(
-            **same,
+            **{name: getattr(self, name) for name in _SAME},
             tables=tuple(tables.get(id, ()) for id in self.ids),
             moved=tuple((row, first) for row, first, _ in self.moved),
-            admitted=self.admitted,
-            preempted=self.preempted,
-            expired=self.expired,
-            hand_offs=self.hand_offs,
-            wake=self.wake,
         )
+
+
+# Fields that a plan and its line have in common.
+_SAME = ("step", "worker", "ids", "starts", "counts", "draws", "steps", "copies", "slots", "final", "forking", "admitted",
+         "preempted", "expired", "hand_offs", "wake")  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -178,6 +200,13 @@ class Folded:
     drafts: Mapping[int, int] = dataclasses.field(default_factory=dict)
     ends: tuple[End, ...] = ()
 
+    @classmethod
+    def of(cls, plan: Plan, outcome: Outcome, ends: tuple[End, ...], now: float, *, remembers: bool) -> Self:
+        """remembers: whether memory looks at tokens."""
+        counts = tuple(map(len, outcome.tokens))
+        said = (outcome.tokens, None) if remembers else (None, counts)
+        return cls(now, plan.step, plan.worker, sum(counts), *said, outcome.ended, outcome.drafts, ends)
+
     @property
     def outcome(self) -> Outcome:
         """With tokens of 0 where only their number was written down."""
@@ -185,8 +214,98 @@ class Folded:
         return Outcome(tokens, self.ended, self.drafts)
 
 
-Event: TypeAlias = Submitted | Cancelled | Planned | Folded | StepRecord
-EVENTS: Mapping[str, type] = {kind.event: kind for kind in (Submitted, Cancelled, Planned, Folded)} | {"stepped": StepRecord}
+@dataclasses.dataclass(frozen=True, slots=True)
+class Closed:
+    """The last line: whoever wrote the log has closed it, so that nothing is missing at its end."""
+
+    event: ClassVar[str] = "closed"
+
+
+Event: TypeAlias = Submitted | Cancelled | Planned | Folded | StepRecord | Closed
+EVENTS: Mapping[str, type] = {kind.event: kind for kind in (Submitted, Cancelled, Planned, Folded)} | {
+    "stepped": StepRecord,
+    Closed.event: Closed,
+}
+
+# What a replay takes as given, by event: what came from outside, and what a device or a clock said. All other fields it works out again.
+GIVEN: Mapping[str, Sequence[str]] = {
+    Header.event: ("jaxserve", "clock", "policy", "memories"),
+    Submitted.event: (
+        "now", "id", "prompt", "limit", "arrival", "priority", "deadline", "samples", "reuse", "tokens",
+    ),
+    Cancelled.event: ("now", "id"),
+    Planned.event: ("now",),
+    Folded.event: ("now", "tokens", "counts", "ended", "drafts"),
+    "stepped": ("programs", "padded", "predicted", "measured", "host"),
+}  # fmt: skip
+
+# Fields that a line leaves out where they say nothing.
+_BRIEF = {
+    Submitted.event: ("tokens", "refused"),
+    Planned.event: ("moved", "steps", "copies", "final", "forking", "admitted", "preempted", "expired", "hand_offs", "wake"),
+    Folded.event: ("tokens", "counts", "ended", "drafts", "ends"),
+}
+_NOTHING: tuple[Any, ...] = (None, (), {})
+
+
+def name_of(event: Header | Event) -> str:
+    """What its line calls it."""
+    return "stepped" if isinstance(event, StepRecord) else event.event
+
+
+def plain_of(event: Header | Event) -> dict[str, Any]:
+    """The fields of a line, for JSON, but for its check."""
+    name = name_of(event)
+    fields = event._fields if isinstance(event, StepRecord) else event.__slots__
+    brief, found = _BRIEF.get(name, ()), dict[str, Any](event=name)
+    for field in fields:
+        value = getattr(event, field)
+        if field not in brief or not (value in _NOTHING or (field == "steps" and value == 1) or value == math.inf):
+            found[field] = _plain(value)
+    return found
+
+
+def _plain(value: Any) -> Any:
+    """What JSON would write otherwise than it is read. The rest stays as it is, for prompts are long and a step is short."""
+    if isinstance(value, (float, Mapping)) or (isinstance(value, tuple) and value and hasattr(value[0], "_fields")):
+        return encode(value)
+    return value
+
+
+def check_of(before: str, line: str) -> str:
+    """The check of a line, 16 hex digits.
+
+    Args:
+      before: that of the line before; empty before the first.
+      line: its JSON without the check.
+    """
+    return hashlib.blake2b(before.encode() + line.encode(), digest_size=8).hexdigest()
+
+
+class Checks:
+    """Whether the lines of a log are those that were written, in that order.
+
+    Attributes:
+      changed: numbers of lines that aren't, or before which lines are missing; None where the log has no checks.
+    """
+
+    _ENDS = re.compile(rb'(.*),"check":"([0-9a-f]{16})"\}\r?\n?', re.DOTALL)
+
+    def __init__(self) -> None:
+        self.changed: list[int] | None = None
+        self._before = ""
+
+    def read(self, number: int, line: bytes) -> None:
+        """The next line, with its number from 1."""
+        found = self._ENDS.fullmatch(line)
+        if self.changed is None and not found:
+            return
+        lost = self.changed is None and number > 1  # all lines before it have lost theirs, and so nothing is known of this one's
+        if self.changed is None:
+            self.changed = list(range(1, number))
+        if not found or not (lost or check_of(self._before, found[1].decode(errors="replace") + "}") == found[2].decode()):
+            self.changed.append(number)
+        self._before = found[2].decode() if found else ""
 
 
 def header_of(line: bytes) -> Header:
@@ -196,6 +315,7 @@ def header_of(line: bytes) -> Header:
       UserError: it isn't one, or one of another format.
     """
     plain = _object(line)
+    plain.pop("check", None)
     if plain.pop("event", None) != Header.event:
         raise UserError("it is no head of a step log; give the file that an engine or a simulation wrote")
     if plain.get("format") != FORMAT:
@@ -213,6 +333,7 @@ def event_of(line: bytes) -> Event:
       UserError: it is no JSON, of no known kind, or a field is wrong.
     """
     plain = _object(line)
+    plain.pop("check", None)
     name = plain.pop("event", None)
     if not isinstance(name, str) or name not in EVENTS:
         raise UserError(f"the event is {name!r}; there are {', '.join(EVENTS)}")

@@ -8,12 +8,9 @@ prompt or an answer says is written down only where memory looks at tokens, for 
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
-from typing import Any, Self, TextIO
+from typing import Self, TextIO
 
-from jaxserve.scheduling.codec import encode
-from jaxserve.scheduling.kinds import Kinds
 from jaxserve.scheduling.names import memory_json, memory_of, policy_json
 from jaxserve.scheduling.outcome import End, Outcome
 from jaxserve.scheduling.plan import Plan
@@ -21,7 +18,19 @@ from jaxserve.scheduling.policy import Policy
 from jaxserve.scheduling.request import Request
 from jaxserve.scheduling.state import State
 from jaxserve.scheduling.watch import Watch
-from jaxserve.stepevents import FORMAT, Cancelled, Clock, Folded, Header, Planned, Submitted
+from jaxserve.stepevents import (
+    FORMAT,
+    Cancelled,
+    Clock,
+    Closed,
+    Event,
+    Folded,
+    Header,
+    Planned,
+    Submitted,
+    check_of,
+    plain_of,
+)
 from jaxserve.steprecord import StepRecord
 from jaxserve.version import version
 from models.errors import UserError
@@ -44,7 +53,8 @@ class StepLog(Watch):
             self._file = open(file, "w", encoding="utf-8") if isinstance(file, (str, Path)) else file
         except OSError as error:
             raise UserError(f"the step log {file} can't be written: {error.strerror}") from None
-        self._clock, self._remembers, self._begun = clock, False, False
+        self._clock, self._remembers, self._begun, self._closed = clock, False, False, False
+        self._check = ""  # of the last line
         self._failed: UserError | None = None
         # An engine may be given tokens as integers of NumPy, which JSON doesn't know.
         self._encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False, default=int).encode
@@ -56,7 +66,10 @@ class StepLog(Watch):
         self.close()
 
     def close(self) -> None:
-        """Close the file, if it was opened here."""
+        """Write the last line; close the file, if it was opened here."""
+        if self._begun and not self._closed:
+            self._closed = True
+            self._write(Closed())
         if self._own:
             self._file.close()
 
@@ -69,90 +82,38 @@ class StepLog(Watch):
             raise UserError("a step log begins with a scheduler that has done nothing yet; this one has a past")
         header = Header(FORMAT, version(), self._clock, policy_json(policy), tuple(memories))
         self._begun, self._remembers = True, state.workers[0].memory.remembers
-        self._decide(Header.event, **encode(header))
+        self._decide(header)
 
     def submitted(self, state: State, request: Request, refused: UserError | None, now: float) -> None:
-        prompt = request.prompt
-        more: dict[str, Any] = {"tokens": list(prompt)} if self._remembers else {}
-        if refused is not None:
-            more["refused"] = str(refused)
-        self._decide(
-            Submitted.event,
-            now=now,
-            id=request.id,
-            prompt=len(prompt),
-            limit=request.limit,
-            arrival=request.arrival,
-            priority=request.priority,
-            deadline=encode(request.deadline),
-            samples=request.samples,
-            reuse=request.reuse,
-            **more,
-        )
+        self._decide(Submitted.of(request, refused, now, remembers=self._remembers))
 
     def cancelled(self, state: State, id: int, now: float) -> None:
-        self._write(Cancelled.event, now=now, id=id)
+        self._write(Cancelled(now, id))
 
     def planned(self, before: State, plan: Plan, after: State, now: float) -> None:
-        if plan.idle and before == after:
-            return  # a replay that is not asked at this time is none the wiser
-        prefill, decode, draft = Kinds.of(plan, after)
-        more: dict[str, Any] = {}
-        if plan.moved:
-            more["moved"] = [(row, first, plan.tables[row][first:]) for row, first in plan.moved]
-        if plan.steps > 1:
-            more["steps"] = plan.steps
-        for name in ("copies", "final", "forking", "admitted", "preempted", "expired"):
-            if value := getattr(plan, name):
-                more[name] = value
-        if plan.hand_offs:
-            more["hand_offs"] = encode(plan.hand_offs)
-        if plan.wake != math.inf:
-            more["wake"] = plan.wake
-        self._decide(
-            Planned.event,
-            now=now,
-            digest=plan.digest,
-            step=plan.step,
-            worker=plan.worker,
-            rows=len(plan.ids),
-            prefill=prefill,
-            decode=decode,
-            draft=draft,
-            pages=after.workers[plan.worker].memory.in_use,
-            slots=plan.slots,
-            ids=plan.ids,
-            starts=plan.starts,
-            counts=plan.counts,
-            draws=plan.draws,
-            **more,
-        )
+        if event := Planned.of(before, plan, after, now):
+            self._decide(event)
 
     def folded(self, before: State, plan: Plan, outcome: Outcome, after: State, ends: tuple[End, ...], now: float) -> None:
-        counts = list(map(len, outcome.tokens))
-        more: dict[str, Any] = {"tokens": outcome.tokens} if self._remembers else {"counts": counts}
-        for name, value in (("ended", outcome.ended), ("drafts", outcome.drafts)):
-            if value:
-                more[name] = encode(value)
-        if ends:
-            more["ends"] = encode(ends)
-        self._write(Folded.event, now=now, step=plan.step, worker=plan.worker, drawn=sum(counts), **more)
+        self._write(Folded.of(plan, outcome, ends, now, remembers=self._remembers))
 
     def stepped(self, record: StepRecord) -> None:
-        self._write("stepped", **record._asdict())
+        self._write(record)
 
-    def _decide(self, event: str, **fields: Any) -> None:
+    def _decide(self, event: Header | Event) -> None:
         """Write down what nobody has acted on yet. Raises UserError where that can't be done, or could not be done before."""
-        self._write(event, **fields)
+        self._write(event)
         if self._failed:
             raise self._failed
 
-    def _write(self, event: str, **fields: Any) -> None:
+    def _write(self, event: Header | Event) -> None:
         """Write down what has happened. After a line that could not be written none is: the log ends there."""
         if self._failed:
             return
+        line = self._encode(plain_of(event))
+        self._check = check_of(self._check, line)
         try:
-            self._file.write(self._encode({"event": event, **fields}) + "\n")
+            self._file.write(f'{line[:-1]},"check":"{self._check}"}}\n')
             self._file.flush()
         except OSError as error:
             self._failed = UserError(f"the step log can't be written further: {error.strerror}; make room, or run without one")

@@ -9,7 +9,7 @@ import numpy as np
 
 from jaxserve.engine import Engine
 from jaxserve.ladder import Ladder
-from jaxserve.rerun import rerun
+from jaxserve.rerun import trusted
 from jaxserve.runs import runs
 from jaxserve.sampling_params import SamplingParams
 from jaxserve.scheduling.plan import Plan
@@ -45,10 +45,10 @@ def logged_steps(log: Path, ladder: Ladder) -> list[tuple[Plan, StepRecord]]:
       ladder: whose programs ran.
 
     Raises:
-      UserError: it can't be read, is of a run that took no time (a simulation), or of other programs.
+      UserError: it can't be read, doesn't repeat itself or was changed, is of a run that took no time (a simulation), or of other programs.
     """
     watch = EngineSteps()
-    rerun(log, watch)
+    trusted(log, watch)
     if not watch.steps:
         raise UserError(f"{log}: no step in it was timed; give the log of an engine (python -m jaxserve.generate --log)")
     for plan, record in watch.steps:
