@@ -70,8 +70,9 @@ def verdict(found: Rerun) -> Iterator[str]:
     if found.difference is None:
         yield f"{found.plans} plans, all hashes equal" if found.plans else "the log has no plan, so nothing was compared"
         yield from _end(found)
-        yield "worked out again and equal: all fields but these, which were taken as given"
-        yield from (f"  {event}: {', '.join(names)}" for event, names in _given(found).items())
+        if found.plans:
+            yield "worked out again and equal: all fields but these, which were taken as given"
+            yield from (f"  {event}: {', '.join(names)}" for event, names in _given(found).items())
         return
     line, what, logged, replayed = found.difference
     yield f"{what} differs, in line {line}; before it {found.plans} plans with equal hashes"

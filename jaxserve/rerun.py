@@ -210,14 +210,10 @@ class _Replay(Watch):
     def _planned(self, event: Planned) -> tuple[str, str, str] | None:
         logged = event.plan(self._tables)
         self._scheduler.plan(event.now)
-        try:
-            said = logged.digest
-        except struct.error:
-            said = "none, for a number in it is too large"
-        if event.digest == said == self._plan.digest:
+        if event.digest == logged.digest == self._plan.digest:
             return _compared(f"plan {event.step}", event, self._line)
-        if event.digest != said:
-            was = f"digest {event.digest}, but what the line says has digest {said}, so it was changed"
+        if event.digest != logged.digest:
+            was = f"digest {event.digest}, but what the line says has digest {logged.digest}, so it was changed"
         else:
             was = f"digest {event.digest}"
         return f"plan {event.step}", f"{was}\n{logged}", f"digest {self._plan.digest}\n{self._plan}"
@@ -231,6 +227,11 @@ class _Replay(Watch):
                 f"a line is missing or out of place"
             )
         try:
+            counts, most = event.counts or (0,), max(flying[0].draws)
+            if max(counts) > most:  # before as many tokens are made up
+                raise ValueError(
+                    f"plan {event.step} draws up to {most} tokens for a row; an outcome of {max(counts)} does not fit it"
+                )
             self._scheduler.fold(flying[0], event.outcome, event.now)
         except ValueError as error:
             raise UserError(f"the outcome of step {event.step} can't be: {error}") from None
@@ -239,7 +240,11 @@ class _Replay(Watch):
     def _stepped(self, event: StepRecord) -> tuple[str, str, str] | None:
         step, self._step = self._step, None
         if step is None or self._timed is False:
-            return f"what step {event.step} took", "its times are told", "no step ended just before" if step is None else "no other's are"
+            return (
+                f"what step {event.step} took",
+                "its times are told",
+                "no step ended just before" if step is None else "no other's are",
+            )
         self._timed = True
         self._watch.stepped(event)
         given = {name: getattr(event, name) for name in GIVEN["stepped"]}
@@ -254,7 +259,8 @@ def _compared(what: str, logged: Any, replayed: Any) -> tuple[str, str, str] | N
         return what, "it is told", "nothing was decided and nothing changed, so nothing is to be told"
     names = getattr(logged, "_fields", None) or logged.__slots__
     odd = [name for name in names if getattr(logged, name) != getattr(replayed, name)]
-    return what, *("; ".join(f"{name} {getattr(one, name)}" for name in odd) for one in (logged, replayed))
+    said, now = ("; ".join(f"{name} {getattr(one, name)}" for name in odd) for one in (logged, replayed))
+    return what, said, now
 
 
 def _lines(path: Path, read: Callable[[int], None], checks: Checks) -> Iterator[tuple[int, Header | Event | None]]:
@@ -283,3 +289,5 @@ def _place(path: Path, number: int) -> Iterator[None]:
         yield
     except UserError as error:
         raise UserError(f"line {number} of {path}: {error}") from None
+    except (struct.error, OverflowError):  # of a digest, of the length of a prompt
+        raise UserError(f"line {number} of {path}: a number in it has more than 64 bits, and none could be so large") from None

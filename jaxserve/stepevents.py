@@ -85,8 +85,6 @@ class Submitted:
     @property
     def request(self) -> Request:
         """Raises UserError for one that could not be made."""
-        if self.prompt >= 2**63:
-            raise UserError(f"request {self.id} has a prompt of {self.prompt} tokens, and no memory could hold them")
         prompt = range(self.prompt) if self.tokens is None else self.tokens
         if len(prompt) != self.prompt:
             raise UserError(f"request {self.id} has a prompt of {self.prompt} tokens, but {len(prompt)} are given")
@@ -204,8 +202,8 @@ class Folded:
     def of(cls, plan: Plan, outcome: Outcome, ends: tuple[End, ...], now: float, *, remembers: bool) -> Self:
         """remembers: whether memory looks at tokens."""
         counts = tuple(map(len, outcome.tokens))
-        said = (outcome.tokens, None) if remembers else (None, counts)
-        return cls(now, plan.step, plan.worker, sum(counts), *said, outcome.ended, outcome.drafts, ends)
+        tokens, lengths = (outcome.tokens, None) if remembers else (None, counts)
+        return cls(now, plan.step, plan.worker, sum(counts), tokens, lengths, outcome.ended, outcome.drafts, ends)
 
     @property
     def outcome(self) -> Outcome:
@@ -298,14 +296,19 @@ class Checks:
     def read(self, number: int, line: bytes) -> None:
         """The next line, with its number from 1."""
         found = self._ENDS.fullmatch(line)
-        if self.changed is None and not found:
-            return
-        lost = self.changed is None and number > 1  # all lines before it have lost theirs, and so nothing is known of this one's
         if self.changed is None:
-            self.changed = list(range(1, number))
-        if not found or not (lost or check_of(self._before, found[1].decode(errors="replace") + "}") == found[2].decode()):
+            if not found:
+                return
+            self.changed = list(range(1, number))  # these have lost theirs
+            right = number > 1 or self._follows(found)
+        else:
+            right = found is not None and self._follows(found)
+        if not right:
             self.changed.append(number)
         self._before = found[2].decode() if found else ""
+
+    def _follows(self, found: re.Match[bytes]) -> bool:
+        return check_of(self._before, found[1].decode(errors="replace") + "}") == found[2].decode()
 
 
 def header_of(line: bytes) -> Header:

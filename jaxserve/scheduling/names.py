@@ -63,6 +63,8 @@ class _Slots(NamedTuple):
     size: int  # tokens
 
 
+PAGES, SLOTS = 2**31 - 1, 2**22  # at most: numbers of pages have 32 bits, and of slots each is written down
+
 MEMORIES: Mapping[str, type] = {"paged": _Paged, "slots": _Slots}
 
 
@@ -83,13 +85,15 @@ def memory_of(plain: Any) -> Memory:
     """An empty memory like the one that `memory_json` wrote down.
 
     Raises:
-      UserError: the kind is unknown, or a field is unknown, missing, of another type, or below 1.
+      UserError: the kind is unknown, or a field is unknown, missing, of another type, below 1, or more than anything could address.
     """
     kind, fields = _named(plain, "memory", MEMORIES, "kind")
     made: Any = decode(kind, fields, "memory")
     for name, value in made._asdict().items():
         if value < 1 and name != "prefix":
             raise UserError(f"memory.{name} is {value}; it must be at least 1")
+        if value > (most := SLOTS if name == "total" else PAGES):
+            raise UserError(f"memory.{name} is {value}; it can be at most {most}")
     return Paged.of(made.pages, made.page, prefix=made.prefix) if isinstance(made, _Paged) else Slots.of(made.total, made.size)
 
 

@@ -10,12 +10,16 @@ import pytest
 
 from jaxserve.rerun import rerun
 from jaxserve.scheduling.chunked import Chunked
+from jaxserve.scheduling.kinds import Kinds
 from jaxserve.scheduling.limits import Limits
+from jaxserve.scheduling.outcome import End, Outcome
 from jaxserve.scheduling.paged import Paged
+from jaxserve.scheduling.plan import Plan
 from jaxserve.scheduling.request import Request
 from jaxserve.scheduling.state import State
-from jaxserve.scheduling.watch import Watch
+from jaxserve.scheduling.watch import Watch, Watches
 from jaxserve.steplog import StepLog
+from jaxserve.steprecord import StepRecord
 from models.errors import UserError
 from tests.jaxserve.scheduling.clock import play
 
@@ -36,6 +40,15 @@ def altered(path: Path, number: int, **fields: Any) -> None:
     path.write_text("".join(lines))
 
 
+def unchecked(path: Path) -> Path:
+    """Make it a log as older versions wrote them: no line has a check, and none says that it is the last."""
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for line in lines:
+        line.pop("check")
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines if line["event"] != "closed"))
+    return path
+
+
 def numbers(path: Path, event: str) -> list[int]:
     """Of the lines that tell this event."""
     return [i for i, line in enumerate(path.read_text().splitlines(), 1) if json.loads(line)["event"] == event]
@@ -52,3 +65,32 @@ def refusal(path: Path) -> str:
         rerun(path, Watch())
     assert "\n" not in str(error.value)
     return str(error.value)
+
+
+class Timed(Watch):
+    """Writes to a log what steps took, as an engine would: step n took n + 0.5 s in a program of its own."""
+
+    def __init__(self, log: StepLog):
+        self._log, self._kinds, self._count = log, dict[int, Kinds](), 0
+
+    def planned(self, before: State, plan: Plan, after: State, now: float) -> None:
+        self._kinds[plan.step] = Kinds.of(plan, after)
+
+    def folded(self, before: State, plan: Plan, outcome: Outcome, after: State, ends: tuple[End, ...], now: float) -> None:
+        worker, count = before.workers[plan.worker], self._count
+        live = [tokens for id, tokens in zip(plan.ids, outcome.tokens, strict=True) if id in worker.rows]
+        self._log.stepped(
+            StepRecord(
+                plan.step, plan.worker, plan.digest, (f"step {count}",), len(plan.ids), 1, *self._kinds.pop(plan.step),
+                sum(map(len, live)), worker.memory.in_use, count % 2 or None, count + 0.5, 1e-5, now,
+            )
+        )  # fmt: skip
+        self._count += 1
+
+
+def timed_log(path: Path) -> Path:
+    """That of the small run, with what steps took."""
+    requests = [Request(0, range(3), 4), Request(1, range(4), 3)]
+    with StepLog(path) as log:
+        play(Chunked(Limits(2), 5), State.of(Paged.of(3, 3)), requests, watch=Watches(log, Timed(log)))
+    return path

@@ -25,7 +25,7 @@ from tests.jaxserve.scheduling.clock import Played
 from tests.jaxserve.scheduling.laws import obeys
 from tests.jaxserve.scheduling.runs import Run, runs
 from tests.jaxserve.scheduling.workloads import many
-from tests.jaxserve.steplogs import altered, numbers, refusal, small_log, without
+from tests.jaxserve.steplogs import altered, numbers, refusal, small_log, timed_log, without
 
 
 class Kept(Watch):
@@ -205,16 +205,11 @@ def test_an_outcome_that_does_not_fit_is_named(small: Path):
     assert f"line {number} of {small}: the outcome of step 0 can't be: plan 0 draws up to 1 tokens" in refusal(small)
 
 
-def test_what_steps_took_comes_through(small: Path):
-    records = [
-        StepRecord(0, 1, "ab", ("decode 2", "prefill 1x4"), 3, 1, 5, 2, 0, 2, 9, predicted, 0.5, 1e-5, 123456.789012)
-        for predicted in (None, 0.25)
-    ]
-    with small.open("a") as file:
-        for record in records:
-            StepLog(file).stepped(record)
+def test_what_steps_took_comes_through(tmp_path: Path):
     kept = Kept()
-    assert rerun(small, kept).difference is None and kept.records == records
+    assert rerun(timed_log(tmp_path / "steps.jsonl"), kept).equal
+    assert [record.programs for record in kept.records] == [(f"step {i}",) for i in range(len(kept.records))]
+    assert [record.measured for record in kept.records[:3]] == [0.5, 1.5, 2.5]
 
 
 def test_progress_comes_to_the_size_of_the_file(small: Path):

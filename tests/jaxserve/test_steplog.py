@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import math
@@ -49,7 +50,10 @@ class Logged:
 
     @property
     def lines(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.file.getvalue().splitlines()]
+        """Without their checks."""
+        lines = [json.loads(line) for line in self.file.getvalue().splitlines()]
+        assert all(len(line.pop("check")) == 16 for line in lines)
+        return lines
 
     def step(self, outcome: Outcome, now: float) -> Plan:
         plan = self.scheduler.plan(now)
@@ -205,4 +209,21 @@ def test_a_file_of_somebody_else_stays_open():
     file = io.StringIO()
     with StepLog(file) as log:
         Scheduler(Continuous(Limits(queue=QueueRule(timeout=math.inf))), State.of(Paged.of(4, 4)), log)
-    assert not file.closed and file.getvalue().count("\n") == 1
+    assert not file.closed
+    first, last = file.getvalue().splitlines()
+    assert json.loads(first)["event"] == "log" and json.loads(last)["event"] == "closed"
+
+
+def test_the_check_of_a_line():
+    """Oracle: BLAKE2b of 8 bytes from hashlib, over the check before and the line without its own, as the text stands in the file."""
+    run = Logged(Continuous(), Paged.of(4, 4))
+    run.scheduler.submit(Request(0, range(2), 1), 0.5)
+    run.log.close()
+    run.log.close()
+    before = b""
+    lines = run.file.getvalue().encode().splitlines()
+    assert lines[-1].startswith(b'{"event":"closed","check":"') and len(lines) == 3
+    for line in lines:
+        text, check = line.split(b',"check":"')
+        before = hashlib.blake2b(before + text + b"}", digest_size=8).hexdigest().encode()
+        assert check == before + b'"}'

@@ -94,7 +94,7 @@ def test_other_plans_are_refused(tmp_path: Path):
 def test_logs_that_are_no_whole_run(tmp_path: Path):
     path = small_log(tmp_path / "steps.jsonl")
     lines = path.read_text().splitlines(keepends=True)
-    path.write_text("".join(lines[:-1]))
+    path.write_text("".join(lines[:-2]))
     with pytest.raises(UserError, match="ends before the run did, with 1 answers under way"):
         Recording.read(path)
     path.write_text("".join(lines))
@@ -104,6 +104,9 @@ def test_logs_that_are_no_whole_run(tmp_path: Path):
     path.write_text("".join(lines))
     without(path, numbers(path, "folded")[0])
     with pytest.raises(UserError, match="line"):
+        Recording.read(path)
+    path.write_text("".join(lines).replace('"arrival":0.0', '"arrival":0.5', 1))
+    with pytest.raises(UserError, match=r"line 2 of .*: it is not as it was written, or does not follow on the line before"):
         Recording.read(path)
 
 

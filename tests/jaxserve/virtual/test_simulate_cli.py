@@ -236,5 +236,5 @@ def test_as_a_process(tmp_path: Path):
 def test_a_log_that_was_changed(here: Here, tmp_path: Path):
     log = small_log(tmp_path / "steps.jsonl")
     altered(log, numbers(log, "planned")[2], digest="0" * 32)
-    with pytest.raises(Exception, match="differs when it is run again, so it can't be simulated"):
+    with pytest.raises(Exception, match="differs when it is run again, so it can't be used"):
         here("--log", "steps.jsonl")
