@@ -64,7 +64,6 @@ class ModelConfig:
     attention_scale: float = 0.0  # multiplies q.k; set to head_dim**-0.5 when 0 is given
     attention_softcap: float | None = None
     logit_softcap: float | None = None
-    bos_token: int | None = None
     eos_tokens: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:

@@ -17,7 +17,7 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 
 from models.errors import UserError
 from models.json_keys import short
-from models.provenance import Provenance, joined_ends
+from models.provenance import NEVER_DRAWN, Ignored, Provenance, joined_ends
 from models.tokenizer import Tokenizer
 
 
@@ -171,12 +171,13 @@ def _outside(origin: str, key: str, token: int, count: int) -> str:
     return f"{origin}: tokenizer.ggml.{key} is {token} and the vocabulary has {count} tokens; convert the model again"
 
 
-def from_metadata(metadata: Mapping[str, Any], origin: str) -> Tokenizer:
+def from_metadata(metadata: Mapping[str, Any], origin: str, rows: int | None = None) -> Tokenizer:
     """Build the tokenizer of a GGUF file.
 
     Args:
       metadata: the keys that are read, as `models.checkpoint.gguf_keys.understood` returns them.
       origin: the file, named in errors.
+      rows: of the model's embedding.
 
     Raises:
       UserError: a tokenizer model or splitting rule that is not supported, or metadata that contradicts itself.
@@ -201,17 +202,24 @@ def from_metadata(metadata: Mapping[str, Any], origin: str) -> Tokenizer:
         raise UserError(f"{origin}: the vocabulary contradicts itself ({reason}); convert the model again") from None
     _add_ends(backend, metadata, tokens, named, origin)
     template, file = metadata.get("tokenizer.chat_template"), Path(origin).name
+    beyond = [token for token in ends if rows is not None and token >= rows]
     return Tokenizer(
         backend,
         bos_token=named.get("bos"),
-        eos_tokens=tuple(ends),
+        eos_tokens=[token for token in ends if token not in beyond],
         origin=origin,
+        rows=rows,
         chat_template=template,
         template_strings={f"{name}_token": tokens[token] for name, token in named.items()},
         provenance=Provenance(
             tokenizer=(f"{file} tokenizer.ggml",),
             chat_template=(f"{file} tokenizer.chat_template",) if template else (),
-            end_tokens=tuple((token, tuple(f"{file} {source}" for source in sources)) for token, sources in ends.items()),
+            end_tokens=tuple(
+                (token, tuple(f"{file} {source}" for source in sources))
+                for token, sources in ends.items()
+                if token not in beyond
+            ),
+            ignored=tuple(Ignored(file, f"end token {token}", NEVER_DRAWN) for token in beyond),
         ),
     )
 

@@ -95,7 +95,6 @@ def from_hf(config: Mapping[str, Any], *, origin: str = "config.json") -> ModelC
         attention_scale=keys.real("query_pre_attn_scalar", 256.0) ** -0.5 if gemma else 0.0,
         attention_softcap=keys.real("attn_logit_softcapping") if keys.given("attn_logit_softcapping") else None,
         logit_softcap=keys.real("final_logit_softcapping") if keys.given("final_logit_softcapping") else None,
-        bos_token=next(iter(keys.tokens("bos_token_id")), None),
         eos_tokens=keys.tokens("eos_token_id"),
     )
 

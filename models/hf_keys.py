@@ -87,7 +87,7 @@ KEYS: tuple[Key, ...] = (
     Key("query_pre_attn_scalar", "read", "scores are divided by its root; missing: 256", (GEMMA3,)),
     Key("attn_logit_softcapping", "read", "missing: none; transformers 5.24 reads it and does not apply it", (GEMMA3,)),
     Key("final_logit_softcapping", "read", "missing: none", (GEMMA3,)),
-    Key("bos_token_id", "read", "the token that begins a text"),
+    Key("bos_token_id", "ignored", "the tokenizer's own files say what begins a text"),
     Key("eos_token_id", "read", "one source of the tokens that end an answer"),
     Key("quantization_config", "refused", "the weights are stored quantised"),
     Key("compression_config", "refused", "the weights are stored quantised"),

@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+NEVER_DRAWN = "the model has no such token, so it is never drawn"  # why an end token is ignored
+
 
 class Ignored(NamedTuple):
     """Something of a file that changes nothing here.

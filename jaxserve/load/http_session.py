@@ -68,13 +68,13 @@ def counter(name: str) -> Callable[[str], int]:
       UserError: there is none, or it can't be read.
     """
     from models.checkpoint.sources import open_checkpoint  # JAX comes with it, which nothing else here wants
-    from models.tokenizer import from_folder
+    from models.hf_tokenizer import from_folder
 
     path = Path(name).expanduser()
     folder = path.parent if path.name == "tokenizer.json" else path
     if not folder.is_dir() and _HUB_NAME.fullmatch(name):
         raise UserError(f"--tokenizer {name} is no folder here; download its tokenizer.json and give the folder that holds it")
-    tokenizer = from_folder(folder, None, ()) if folder.is_dir() else open_checkpoint(name).tokenizer()
+    tokenizer = from_folder(folder) if folder.is_dir() else open_checkpoint(name).tokenizer()
 
     def count(text: str) -> int:
         sound = text.encode("utf-8", "replace").decode()  # an answer may be cut within a character

@@ -88,7 +88,7 @@ class GGUFCheckpoint:
         return data
 
     def tokenizer(self) -> Tokenizer:
-        return from_metadata(self._metadata, self.origin)
+        return from_metadata(self._metadata, self.origin, self.config.vocab_size)
 
     def _hf_name(self, name: str) -> str:
         """The Hugging Face name; a name that is not known stays as it is, for the loader to report."""

@@ -24,7 +24,7 @@ class RandomCheckpoint:
         self.origin = f"random:{name}"
         self.seed = seed
         self.provenance = Provenance(weights=(f"drawn from seed {seed}",), config=(f"preset {name}",))
-        self.config = dataclasses.replace(shape, bos_token=None, eos_tokens=(_END,) if shape.vocab_size > _END else ())
+        self.config = dataclasses.replace(shape, eos_tokens=(_END,) if shape.vocab_size > _END else ())
 
     def tokenizer(self) -> Tokenizer:
         """One token a byte. Raises UserError where the vocabulary has fewer than 257 entries."""

@@ -15,13 +15,16 @@ import jax  # noqa: F401  it makes bfloat16 known to numpy, without which safe_o
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
+from models import text_keys
 from models.errors import UserError
 from models.files import opened
 from models.hf_config import from_hf, ignored_keys
+from models.hf_tokenizer import ends_of, from_folder
 from models.json_keys import short
 from models.json_text import parse_json, read_object
 from models.provenance import Ignored, Provenance
-from models.tokenizer import Tokenizer, from_folder
+from models.text_keys import GENERATION_CONFIG
+from models.tokenizer import Tokenizer
 
 _DTYPES = ("F32", "F16", "BF16")
 _CONFIG, _ADAPTER = "config.json", "adapter_config.json"
@@ -55,7 +58,7 @@ class SafetensorsCheckpoint:
 
     Args:
       folder: holds config.json, model.safetensors or model.safetensors.index.json with its shards, and for text
-        tokenizer.json. generation_config.json, where present, has the last word on the ids that end an answer.
+        tokenizer.json. Every file that names ids that end an answer is heard.
       origin: named in messages; the folder by default.
 
     Raises:
@@ -73,12 +76,12 @@ class SafetensorsCheckpoint:
             raise UserError(
                 f"{folder / _ADAPTER}: an adapter lies in the folder; merge it into the model, or take the file away"
             )
-        generation = folder / "generation_config.json"
-        if generation.is_file():
-            config["eos_token_id"] = _object(generation).get("eos_token_id", config.get("eos_token_id"))
+        generation = _object(folder / GENERATION_CONFIG) if (folder / GENERATION_CONFIG).is_file() else {}
+        self._ends = [*ends_of(config, folder / _CONFIG), *ends_of(generation, folder / GENERATION_CONFIG)]
+        config["eos_token_id"] = list(dict.fromkeys(token for token, _ in self._ends))
         self.config = from_hf(config, origin=str(folder / _CONFIG))
         self._tensors: dict[str, _Stored] = {}
-        ignored, remarks = list(ignored_keys(config, _CONFIG)), list[str]()
+        ignored, remarks = [*ignored_keys(config, _CONFIG), *text_keys.ignored(GENERATION_CONFIG, generation)], list[str]()
         shards = self._shards()
         for shard, names in shards.items():
             ignored += self._open(shard, names)
@@ -103,7 +106,7 @@ class SafetensorsCheckpoint:
         return file.get_tensor(stored)
 
     def tokenizer(self) -> Tokenizer:
-        return from_folder(self._folder, self.config.bos_token, self.config.eos_tokens)
+        return from_folder(self._folder, self._ends, self.config.vocab_size)
 
     def _shards(self) -> dict[str, list[str] | None]:
         """Each file, by its path within the folder, with the tensors to take from it; None, all of them, where there is no index."""

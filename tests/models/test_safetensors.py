@@ -39,10 +39,10 @@ def test_read_returns_what_was_stored(tmp_path: Path, dtype: Any, shards: int):
         np.testing.assert_array_equal(read, tensor.astype(dtype))
 
 
-def test_generation_config_has_the_last_word_on_eos(tmp_path: Path):
+def test_generation_config_adds_to_eos(tmp_path: Path):
     folder = folder_of(tmp_path)
     (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [1, 106]}))
-    assert SafetensorsCheckpoint(folder).config.eos_tokens == (1, 106)
+    assert SafetensorsCheckpoint(folder).config.eos_tokens == (2, 1, 106)
     (folder / "generation_config.json").write_text("{}")
     assert SafetensorsCheckpoint(folder).config.eos_tokens == (2,)
 

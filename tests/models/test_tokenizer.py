@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
-import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import decoders, models, pre_tokenizers, processors
+from tokenizers import pre_tokenizers
 
 from models import gguf_tokenizer
 from models.checkpoint.sources import open_checkpoint
 from models.errors import UserError
-from models.tokenizer import Tokenizer, byte_tokenizer, from_folder
+from models.tokenizer import Tokenizer, byte_tokenizer
 from tests.models import checkpoints
 
 TEXTS = [
@@ -29,10 +27,6 @@ TEXTS = [
     "",
     " ",
 ]
-CHATML = (
-    "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>' + '\n' }}{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
-)
 
 
 def metadata(**changes: Any) -> dict[str, Any]:
@@ -132,71 +126,24 @@ def test_metadata_that_is_refused(changes: dict[str, Any], pattern: str):
     assert str(raised.value).startswith("m.gguf: ") and "\n" not in str(raised.value)
 
 
-def write_tokenizer(folder: Path, **settings: Any) -> Path:
-    """A byte-level tokenizer.json whose encoded texts begin with <s>."""
-    vocabulary = {text: i for i, text in enumerate(["<s>", "</s>", "<|im_start|>", "<|im_end|>"])}
-    vocabulary |= {text: 4 + i for i, text in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
-    backend = tokenizers.Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    backend.decoder = decoders.ByteLevel()
-    backend.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
-    backend.add_special_tokens(["<s>", "</s>", "<|im_start|>", "<|im_end|>"])
-    folder.mkdir(exist_ok=True)
-    backend.save(str(folder / "tokenizer.json"))
-    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
-    return folder
-
-
-def test_folder(tmp_path: Path):
-    tokenizer = from_folder(write_tokenizer(tmp_path, bos_token={"content": "<s>"}, eos_token="</s>"), None, ())
-    assert (tokenizer.bos_token, tokenizer.eos_tokens) == (0, (1,))
-    assert from_folder(tmp_path, 0, (1, 3)).eos_tokens == (1, 3)  # the config's ids come first
-    for text in TEXTS:
-        assert tokenizer.decode(tokenizer.encode(text)) == text
-    assert tokenizer.encode("a")[0] == 0 and tokenizer.decode([0, *tokenizer.encode("a"), 1]) == "a"
-    with pytest.raises(UserError, match=r"no chat template; send a plain prompt"):
-        tokenizer.encode_chat([{"role": "user", "content": "a"}])
-
-
-@pytest.mark.parametrize("where", ["string", "list", "file"])
-def test_chat_template_is_found_and_bos_is_not_doubled(tmp_path: Path, where: str):
-    template = "{{ bos_token }}" + CHATML
-    setting: Any = {"string": template, "list": [{"name": "rag", "template": "x"}, {"name": "default", "template": template}]}
-    folder = write_tokenizer(tmp_path, bos_token="<s>", chat_template=setting.get(where, "wrong"))
-    if where == "file":
-        (folder / "chat_template.jinja").write_text(template)
-    tokenizer = from_folder(folder, None, ())
-    text = tokenizer.render_chat([{"role": "user", "content": "hi"}])
-    assert text == "<s><|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
-    ids = tokenizer.encode_chat([{"role": "user", "content": "hi"}])
-    assert ids.count(0) == 1 and ids[:2] == [0, 2]
-    assert tokenizer.render_chat([], add_generation_prompt=False) == "<s>"
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "pattern"),
-    [
-        ("tokenizer.json", None, r"tokenizer.json: no such file"),
-        ("tokenizer.json", "{", r"tokenizer.json: not a tokenizer that can be read"),
-        ("tokenizer_config.json", "{", r"tokenizer_config.json: not valid JSON"),
-        ("tokenizer_config.json", "[]", r"tokenizer_config.json: not a JSON object"),
-        ("tokenizer_config.json", "\xff", r"tokenizer_config.json: byte 0 is not UTF-8; download it again"),
-        ("chat_template.jinja", "\xff", r"chat_template.jinja: byte 0 is not UTF-8; download it again"),
-    ],
-)
-def test_broken_folders(tmp_path: Path, name: str, content: str | None, pattern: str):
-    path = write_tokenizer(tmp_path) / name
-    path.unlink() if content is None else path.write_bytes(content.encode("latin-1"))
-    with pytest.raises(UserError, match=pattern):
-        from_folder(tmp_path, None, ())
-
-
-def test_half_a_character_is_no_text(tmp_path: Path):
+def test_half_a_character_is_no_text():
     """Python and JSON let half of a surrogate pair pass; no tokenizer does."""
-    write_tokenizer(tmp_path)
-    for tokenizer in (from_folder(tmp_path, None, ()), byte_tokenizer(300)):
-        with pytest.raises(UserError, match=r"half of a character, U\+D800, at place 2; write"):
-            tokenizer.encode("a\ud800")
+    with pytest.raises(UserError, match=r"half of a character, U\+D800, at place 2; write"):
+        byte_tokenizer(300).encode("a\ud800")
+
+
+def test_a_token_without_an_embedding_row_is_refused():
+    """Row 256 is the end token of the byte tokenizer; a model of 256 rows has none for it."""
+    backend = byte_tokenizer(300).backend
+    tokenizer = Tokenizer(
+        backend, bos_token=None, eos_tokens=(), origin="m", rows=256, chat_template="{{ messages[0].content }}"
+    )
+    assert tokenizer.encode("é") == tokenizer.encode_prompt("é") == [0xC3, 0xA9]
+    for encode in (tokenizer.encode, tokenizer.encode_prompt):
+        with pytest.raises(
+            UserError, match=r"^the text has token 256 \('<eos>'\), and the model's embedding has rows 0 to 255 only; leave"
+        ):
+            encode("a<eos>")
 
 
 @pytest.fixture(scope="module")
