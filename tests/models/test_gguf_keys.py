@@ -207,6 +207,11 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"rope__dimension_count_swa": 16}, "llama.rope.dimension_count_swa is 16 and head_dim is 32"),
     ({"attention__key_length": None}, "llama.attention.value_length is 32 and head_dim is 16"),
     ({"attention__key_length": 16}, "llama.attention.value_length is 32 and head_dim is 16"),
+    ({"attention__head_count_kv": 3}, "num_key_value_heads is 3; 4 attention heads do not divide into 3 KV heads"),
+    (
+        {"attention__key_length": 7, "attention__value_length": 7, "rope__dimension_count": 7},
+        "head_dim is 7; rotary embedding needs an even number",
+    ),
     ({"rope__scaling__type": "longrope"}, "llama.rope.scaling.type is 'longrope'; supported are none, linear, yarn"),
     ({"rope__scaling__type": "yarn"}, "llama.rope.scaling.factor is missing; RoPE scaling 'yarn' needs it"),
     ({**YARN, "rope__scaling__yarn_log_multiplier": 0.5}, r"yarn_log_multiplier is 0.5: .*; only 0.0 is"),
