@@ -5,13 +5,11 @@ Oracles: tokenisations worked out by hand from the regexes, the list in llama.cp
 
 from __future__ import annotations
 
-import importlib.util
 import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import gguf
 import pytest
 from tokenizers import pre_tokenizers
 
@@ -273,14 +271,10 @@ def test_metadata_that_contradicts_itself_is_refused(metadata: dict[str, Any], p
 
 
 def write(path: Path, metadata: dict[str, Any]) -> Path:
-    """A file with a vocabulary alone."""
-    writer = gguf.GGUFWriter(path, "llama")
-    for key, value in metadata.items():
-        checkpoints.add_key(writer, key, value)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.close()
-    return path
+    """A small model with this vocabulary."""
+    config = checkpoints.hf_config(vocab_size=len(metadata["tokenizer.ggml.tokens"]))
+    keys = dict.fromkeys(checkpoints.vocabulary(320)) | metadata
+    return checkpoints.write_gguf(path, "llama", config, checkpoints.hf_tensors("llama", config), keys=keys)
 
 
 TEXTS = [
@@ -295,10 +289,7 @@ TEXTS += ["日本語テキスト 🎉 é", "path/to//file\n/x", "½ Ⅷ ² ٣٤ 
 @pytest.mark.peers
 @pytest.mark.parametrize("pre", [*RULES, *ALIASES])
 def test_every_pre_tokenizer_equals_llama_cpp(tmp_path: Path, pre: str):
-    if importlib.util.find_spec("llama_cpp") is None:
-        pytest.skip("needs the extra 'llama'")
-    import llama_cpp
-
+    llama_cpp = pytest.importorskip("llama_cpp", reason="needs the extra 'llama'")
     joined = ["l l", "o r", "Ġ w", "1 2", "12 3", "e l", "Ġ Ġ", "Ċ Ċ", "C a", "A L", "AL L"]
     metadata = bpe(pre, joined, ["Hello", "Ġworld", "<s>", "<|im_end|>"], bos_token_id=256 + len(joined) + 2)
     metadata["tokenizer.ggml.eos_token_id"] = metadata["tokenizer.ggml.bos_token_id"]
@@ -322,7 +313,6 @@ def test_end_tokens_equal_llama_cpp(tmp_path: Path):
         theirs = llama_cpp.Llama(str(write(tmp_path / "m.gguf", metadata)), vocab_only=True, verbose=False)
         vocabulary = llama_cpp.llama_model_get_vocab(theirs.model)
         found = {token for token in range(322) if llama_cpp.llama_vocab_is_eog(vocabulary, token)}
-        if 320 in found:  # an older llama.cpp knows fewer texts
-            assert found == set(end_tokens(metadata, "m.gguf"))
-        else:
-            assert found <= set(end_tokens(metadata, "m.gguf"))
+        ours = set(end_tokens(metadata, "m.gguf"))
+        # an older llama.cpp knows fewer texts; beside <|tool_response> it drops </s> even where that is the eos
+        assert found - {2} in (ours - {2}, set())
