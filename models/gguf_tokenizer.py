@@ -201,7 +201,7 @@ def from_metadata(metadata: Mapping[str, Any], origin: str, rows: int | None = N
         reason = short(str(error).partition("\n")[0])
         raise UserError(f"{origin}: the vocabulary contradicts itself ({reason}); convert the model again") from None
     _add_ends(backend, metadata, tokens, named, origin)
-    template, file = metadata.get("tokenizer.chat_template"), Path(origin).name
+    templates, file = _templates(metadata), Path(origin).name
     beyond = [token for token in ends if rows is not None and token >= rows]
     return Tokenizer(
         backend,
@@ -209,11 +209,11 @@ def from_metadata(metadata: Mapping[str, Any], origin: str, rows: int | None = N
         eos_tokens=[token for token in ends if token not in beyond],
         origin=origin,
         rows=rows,
-        chat_template=template,
+        chat_template={name: metadata[key] for name, key in templates.items()},
         template_strings={f"{name}_token": tokens[token] for name, token in named.items()},
         provenance=Provenance(
             tokenizer=(f"{file} tokenizer.ggml",),
-            chat_template=(f"{file} tokenizer.chat_template",) if template else (),
+            chat_template=tuple(f"{file} {key}" for key in templates.values()),
             end_tokens=tuple(
                 (token, tuple(f"{file} {source}" for source in sources))
                 for token, sources in ends.items()
@@ -222,6 +222,13 @@ def from_metadata(metadata: Mapping[str, Any], origin: str, rows: int | None = N
             ignored=tuple(Ignored(file, f"end token {token}", NEVER_DRAWN) for token in beyond),
         ),
     )
+
+
+def _templates(metadata: Mapping[str, Any]) -> dict[str, str]:
+    """Name of a chat template -> its key."""
+    key = "tokenizer.chat_template"
+    named = {name.removeprefix(f"{key}."): name for name in metadata if name.startswith(f"{key}.")}
+    return ({"default": key} if key in metadata else {}) | named
 
 
 def _vocabulary(tokens: Sequence[str], origin: str) -> list[str]:

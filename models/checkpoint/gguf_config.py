@@ -68,7 +68,6 @@ def hf_config(
                 f"{origin}: {name}.{key_name} is {value} and head_dim is {head_dim}; only equal values are supported"
             )
     config["vocab_size"] = vocab_size or len(metadata.get("tokenizer.ggml.tokens", ())) or get("vocab_size")
-    config["bos_token_id"] = metadata.get("tokenizer.ggml.bos_token_id")
     config["eos_token_id"] = eos_tokens
     config["rope_scaling"] = _rope_scaling(name, get, config, rope_factors, origin)
     for none_at_0 in ("sliding_window", "attn_logit_softcapping", "final_logit_softcapping"):

@@ -18,6 +18,7 @@ import numpy as np
 
 from models.checkpoint.gguf_file import shown_value
 from models.errors import UserError
+from models.files import shown
 from models.json_keys import short
 
 
@@ -219,9 +220,9 @@ KEYS: tuple[Key, ...] = (
     ),
     _read(_GGML + "add_eos_token", Kind.FLAG, "whether a plain text ends with eos; false by default"),
     _read(_GGML + "add_space_prefix", Kind.FLAG, "llama: whether a text begins with a space; true by default"),
-    _read("tokenizer.chat_template", Kind.TEXT, "the chat template"),
-    _ignored("tokenizer.chat_template.*", "the template called default is rendered"),
-    _ignored("tokenizer.chat_templates", "the template called default is rendered"),
+    _read("tokenizer.chat_template", Kind.TEXT, "the chat template called default"),
+    _read("tokenizer.chat_template.*", Kind.TEXT, "the one of that name; tool_use is rendered where a conversation has tools"),
+    _ignored("tokenizer.chat_templates", "each template has a key with its name"),
     _refused(_GGML + "remove_extra_whitespaces", "no tokenizer that runs drops spaces", False),
     _refused(_GGML + "precompiled_charsmap", "no tokenizer that runs rewrites characters by a table"),
     _refused(_GGML + "normalizer.lowercase", "no tokenizer that runs changes case", False),
@@ -310,7 +311,9 @@ def _value(name: str, key: Key, value: Any, layers: Any, origin: str) -> Any:
     else:
         good = array and value.dtype.kind in ("uif" if key.kind is Kind.REALS else "ui")
     if not good and not (isinstance(value, list | np.ndarray) and not len(value) and not check):  # an empty list has no kind
-        raise UserError(f"{origin}: {name} is {shown_value(value)}; it must be {key.kind.value}; convert the model again")
+        raise UserError(
+            f"{origin}: {shown(name)} is {shown_value(value)}; it must be {key.kind.value}; convert the model again"
+        )
     return value.tolist() if isinstance(value, np.ndarray) else value
 
 

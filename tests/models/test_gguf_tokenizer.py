@@ -198,6 +198,18 @@ def test_special_tokens_reach_the_template():
     assert from_metadata(metadata, "m.gguf").render_chat([{"role": "user", "content": ""}]).split(" ")[3] == ""
 
 
+def test_templates_have_names():
+    turn = [{"role": "user", "content": "hi"}]
+    named = {"tokenizer.chat_template.tool_use": "tools: {{ tools[0].name }}", "tokenizer.chat_template.rag": "x"}
+    tokenizer = from_metadata(spm() | {"tokenizer.chat_template": "plain"} | named, "m.gguf")
+    assert (tokenizer.chat_template, tokenizer.render_chat(turn)) == ("plain", "plain")
+    assert tokenizer.render_chat(turn, tools=[{"name": "sum"}]) == "tools: sum"
+    assert tokenizer.provenance.chat_template == ("m.gguf tokenizer.chat_template", *(f"m.gguf {key}" for key in named))
+    tokenizer = from_metadata(spm() | named, "m.gguf")
+    with pytest.raises(UserError, match=r"m.gguf: the model has no chat template called default, only rag, tool_use"):
+        tokenizer.render_chat(turn)
+
+
 def test_token_types():
     metadata = spm(("<tool>", USER_DEFINED), ("<img>", CONTROL), ("zq", UNUSED), ("z", NORMAL), ("q", NORMAL))
     tokenizer = from_metadata(metadata, "m.gguf")
