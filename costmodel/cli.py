@@ -17,7 +17,8 @@ from typing import Any
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
 from costmodel.accelerators import spare_jax_the_search
 from models.errors import UserError, check_count
@@ -208,11 +209,18 @@ def _program() -> str:
     return f"python -m {spec.name.removesuffix('.__main__')}" if spec else Path(sys.argv[0]).name
 
 
+class _Note(ProgressColumn):
+    """What stands behind a bar; cut off where there is no room for it."""
+
+    def render(self, task: Task) -> Text:
+        return Text(task.fields["note"](), no_wrap=True, overflow="ellipsis")
+
+
 class Bars:
     """Progress bars on standard error, so that standard output stays clean; none where it is not a terminal."""
 
     def __init__(self) -> None:
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        columns = (TextColumn("{task.description}"), BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn(), _Note())
         console = Console(stderr=True)
         # Switched off, and not only transient: rich ends with an empty line where there is no terminal.
         self.progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
@@ -224,9 +232,9 @@ class Bars:
     def __exit__(self, *error: Any) -> None:
         self.progress.__exit__(*error)
 
-    def bar(self, what: str, total: int) -> Callable[[int], None]:
-        """A bar of `total` units; call what is returned with each advance."""
-        task = self.progress.add_task(what, total=total)
+    def bar(self, what: str, total: int, note: Callable[[], str] = str) -> Callable[[int], None]:
+        """A bar of `total` units; call what is returned with each advance. `note` is asked what to write behind it at each picture."""
+        task = self.progress.add_task(what, total=total, note=note)
         return lambda amount: self.progress.update(task, advance=amount)
 
 

@@ -14,6 +14,7 @@ from costmodel.host import host_key, today
 from costmodel.ledger import Ledger
 from costmodel.measure import Ceilings, ceilings
 from jaxserve.compile_cache import CompileCache
+from jaxserve.compiling import Bar, Compiling
 from jaxserve.generation import Generation, Row, StepRecord, make_rows, pages_needed
 from jaxserve.ladder import Ladder, powers
 from jaxserve.memory import check_memory, pool_bytes, weight_bytes, workspace_bytes
@@ -34,8 +35,6 @@ from models.layers import KV
 from models.tokenizer import Tokenizer
 
 CHUNK = 256  # tokens of a prefill step
-
-Bar = Callable[[str, int], Callable[[int], None]]  # (what, total) -> call with each advance
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,8 +121,7 @@ def run(settings: Settings, bar: Bar) -> Outcome:
     ladder = make_ladder(job.prompts, settings.batches, job.context, settings.page_size)
     pool: KV = model.empty_pool(job.pages, settings.page_size, stored)
     buckets = ladder.buckets()
-    compiled = bar("compiling programs", len(buckets))
-    programs = compile_programs(model.step, model.serving, pool, buckets, done=lambda _: compiled(1), cache=cache)
+    programs = compile_programs(model.step, model.serving, pool, buckets, done=Compiling(bar, buckets), cache=cache)
     if cache:
         cache.tell()
     runs = []

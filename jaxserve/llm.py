@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
 from costmodel import cli
+from jaxserve.compiling import Bar
 from jaxserve.completion import Completion
 from jaxserve.engine import GREEDY, Engine
 from jaxserve.features import PLAIN, Features
@@ -17,7 +18,7 @@ from jaxserve.offline import Offline
 from jaxserve.progress import Progress
 from jaxserve.sampling_params import SamplingParams, check_params
 from jaxserve.serve_settings import ServeSettings
-from jaxserve.setup import Bar, choose, next_log, silent
+from jaxserve.setup import choose, next_log, silent
 from jaxserve.steplog import StepLog
 from models.errors import UserError
 

@@ -168,7 +168,7 @@ def compile_programs(
     built: dict[Bucket, Program] = {}
     wanted = list(dict.fromkeys(buckets))
     pool = ThreadPoolExecutor(threads or cores())
-    futures = {pool.submit(build, bucket) for bucket in reversed(wanted)}  # large ones take longest: first
+    futures = {pool.submit(build, bucket) for bucket in in_turn(wanted)}
     try:
         while futures:
             ready, futures = wait(futures, return_when=FIRST_COMPLETED, timeout=0.2)  # wakes up for Ctrl-C
@@ -179,6 +179,14 @@ def compile_programs(
     finally:  # after an error or Ctrl-C nobody waits for compilations that still run: they may take minutes
         pool.shutdown(wait=False, cancel_futures=True)
     return Programs({bucket: built[bucket] for bucket in wanted})
+
+
+def in_turn(buckets: Iterable[Bucket]) -> list[Bucket]:
+    """The order in which programs are compiled: the last of a ladder first.
+
+    Those are the large ones, which take longest, and with which a run begins: prompts, and decodes of all rows.
+    """
+    return list(dict.fromkeys(buckets))[::-1]
 
 
 def _stepping(step: Step, bucket: Bucket) -> Step | RepeatedStep:

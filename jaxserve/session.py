@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from typing import Self
 
+from jaxserve.compiling import Bar
 from jaxserve.completion import Completion
 from jaxserve.display import Display
 from jaxserve.engine import Engine
@@ -18,7 +19,7 @@ from jaxserve.results import Results
 from jaxserve.sampling_params import SamplingParams
 from jaxserve.scheduling.watch import Watches
 from jaxserve.serve_settings import ServeSettings
-from jaxserve.setup import Bar, Setup, choose
+from jaxserve.setup import Setup, choose
 from jaxserve.steplog import StepLog
 from jaxserve.stepsummary import Summary
 from models.checkpoint.sources import open_checkpoint

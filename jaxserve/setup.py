@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from costmodel.measure import Ceilings, ceilings
 from jaxserve.compile_cache import CompileCache
+from jaxserve.compiling import Bar, Compiling
 from jaxserve.engine import Engine
 from jaxserve.features import PLAIN, Features
 from jaxserve.ladder import Ladder
@@ -32,10 +33,8 @@ from models.tokenizer import Tokenizer
 
 CONTEXT = 2048  # tokens of the longest sequence where nothing is said and the model takes more
 
-Bar = Callable[[str, int], Callable[[int], None]]  # (what, total) -> call with each advance
 
-
-def silent(what: str, total: int) -> Callable[[int], None]:
+def silent(what: str, total: int, note: Callable[[], str] = str) -> Callable[[int], None]:
     """A `Bar` that shows nothing."""
     return lambda amount: None
 
@@ -91,7 +90,6 @@ class Setup:
           features: what requests will ask for, see `jaxserve.needs.needed`.
           log: where every decision and step is written down.
         """
-        compiled = bar("compiling programs", len(self.ladder.buckets()))
         return Engine(
             model,
             self.policy,
@@ -102,7 +100,7 @@ class Setup:
             workers=self.settings.workers,
             log=log,
             predictor=self.predictor(),
-            compiled=lambda program: compiled(1),
+            compiled=Compiling(bar, self.ladder.buckets()),
             cache=self.compile_cache(),
         )
 

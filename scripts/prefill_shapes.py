@@ -17,6 +17,7 @@ from rich.table import Table
 from costmodel import cli
 from costmodel.host import host_key, today
 from jaxserve.bucket import Bucket
+from jaxserve.compiling import Compiling
 from jaxserve.model import load_model
 from jaxserve.programs import Program, blank, compile_programs
 from jaxserve.runs import cut
@@ -67,8 +68,7 @@ def main(model: str, prompts: tuple[int, ...], tokens: int, rounds: int, as_json
     buckets = [Bucket((shape,), width) for shape in SHAPES]
     found: dict[str, dict[str, list[float]]] = {bucket.name: {str(prompt): [] for prompt in prompts} for bucket in buckets}
     with cli.Bars() as bars:
-        compiled = bars.bar("compiling programs", len(buckets))
-        programs = compile_programs(served.step, served.serving, kv, buckets, done=lambda _: compiled(1))
+        programs = compile_programs(served.step, served.serving, kv, buckets, done=Compiling(bars.bar, buckets))
         measured = bars.bar("measuring", (rounds + 1) * len(prompts) * len(buckets))
         for number in range(rounds + 1):
             for prompt in prompts:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from jaxserve.calibration.machine import Machine
+from jaxserve.compiling import Bar
 from jaxserve.ladder import Ladder
 from jaxserve.load.asked import Asked
 from jaxserve.load.engine_session import engine_session
@@ -30,8 +31,6 @@ from scripts.experiment import table
 
 TARGETS = {"p50": 0.10, "p95": 0.20}  # of the issue
 METRICS = ("ttft", "itl")
-
-Bar = Callable[[str, int], Callable[[int], None]]
 
 
 class Figure(NamedTuple):

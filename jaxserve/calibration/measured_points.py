@@ -13,10 +13,11 @@ from costmodel.catalog import as_architecture
 from costmodel.clock import RunQueue
 from jaxserve.calibration.executed import Executed, Figures
 from jaxserve.calibration.grid import Bench, Cell, cells, turns
+from jaxserve.compiling import Bar, Compiling
 from jaxserve.engine import Engine
 from jaxserve.model import load_model
 from jaxserve.programs import compile_programs
-from jaxserve.setup import Bar, Setup
+from jaxserve.setup import Setup
 from models.checkpoint.random import RandomCheckpoint
 from models.errors import UserError
 
@@ -85,12 +86,12 @@ def measure_points(
         raise UserError(f"contexts are {list(contexts)}; none fits programs of {ladder.chunk[1]} to {ladder.context} tokens")
     decodes = [cell for cell in grid if cell.kind == "decode"]
     buckets = dict.fromkeys(cell.bucket for cell in decodes)
-    compiled = bar("compiling programs of a shallow model", len(buckets))
     few = config.first_layers(max(config.layers // SHALLOW, 1))
     shallow = load_model("shallow", dtype=model.dtype, context=model.context, checkpoint=RandomCheckpoint("shallow", few))
     cache = shallow.empty_pool(pool.units, pool.unit, pool.dtype)
     kept = setup.compile_cache()
-    programs = compile_programs(shallow.step, shallow.serving, cache, buckets, done=lambda program: compiled(1), cache=kept)
+    compiling = Compiling(bar, buckets, "compiling programs of a shallow model")
+    programs = compile_programs(shallow.step, shallow.serving, cache, buckets, done=compiling, cache=kept)
     if kept:
         kept.tell()
     benches = [

@@ -25,9 +25,10 @@ from jaxserve.calibration.engine_steps import EngineSteps, logged_steps
 from jaxserve.calibration.executed import Executed, Figures
 from jaxserve.calibration.machine import Machine
 from jaxserve.calibration.measured_points import Measured, Point, measure_points
+from jaxserve.compiling import Bar
 from jaxserve.scheduling.plan import Plan
 from jaxserve.serve_settings import ServeSettings
-from jaxserve.setup import Bar, Setup, choose
+from jaxserve.setup import Setup, choose
 from jaxserve.steprecord import StepRecord
 
 LEVEL = 0.9  # of the intervals that are judged

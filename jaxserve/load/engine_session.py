@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from jaxserve.compiling import Bar
 from jaxserve.engine import Engine
 from jaxserve.load.asked import Asked
 from jaxserve.load.engine_client import EngineClient
@@ -18,7 +19,7 @@ from jaxserve.load.source import Alphabet, Traced
 from jaxserve.reporting.programs import StepCosts
 from jaxserve.scheduling.watch import Watch, Watches
 from jaxserve.serve_settings import ServeSettings
-from jaxserve.setup import Bar, Setup, choose, known_ceilings
+from jaxserve.setup import Setup, choose, known_ceilings
 from jaxserve.steplog import StepLog
 from models.checkpoint.sources import open_checkpoint
 from models.errors import UserError

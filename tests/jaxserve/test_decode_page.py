@@ -26,6 +26,7 @@ from jaxserve.predict import Analytical
 from jaxserve.programs import Program
 from jaxserve.scheduling.plan import Plan
 from jaxserve.settings import Settings
+from jaxserve.setup import silent
 from models.provenance import Provenance
 from models.tokenizer import byte_tokenizer
 from tests.jaxserve.served import GREEDY
@@ -122,7 +123,7 @@ def test_a_real_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setattr(job, "ceilings", lambda: LIMITS)
     monkeypatch.setattr(job, "choose_dtype", lambda asked, rows: (asked, "as asked"))
     settings = Settings(model="random:tiny", batches=(3, 1), dtype="float32", max_new_tokens=5, page_size=4)
-    found = job.run(settings, lambda what, total: lambda amount: None)
+    found = job.run(settings, silent)
     for batch in found.runs:
         run = run_of(batch, found)
         assert [len(record.tokens) for record in run.records] == [len(row.output) for row in batch.rows]

@@ -16,6 +16,7 @@ from jaxserve.job import make_ladder
 from jaxserve.outcome import Outcome
 from jaxserve.predict import Analytical
 from jaxserve.settings import Settings
+from jaxserve.setup import silent
 from models.checkpoint.load import load
 from models.checkpoint.sources import open_checkpoint
 from models.provenance import Provenance
@@ -40,7 +41,7 @@ def decode(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     def run(prompts: Sequence[str], **settings: Any) -> Outcome:
         file.write_text("\n".join(prompts))
         options = {"model": "random:tiny", "dtype": "float32", "page_size": 4, "max_new_tokens": 6, "prompt_file": file}
-        return job.run(Settings(**{**options, **settings}), lambda what, total: lambda amount: None)
+        return job.run(Settings(**{**options, **settings}), silent)
 
     return run
 

@@ -161,6 +161,15 @@ def test_tables():
     assert next(line for line in listed.splitlines() if "decode 2" in line).count("unknown") == 3
 
 
+def test_programs_that_were_kept_are_told_apart():
+    """Their seconds are of loading, so they are no compile times."""
+    made = program()
+    taken = dataclasses.replace(made, _executable=dataclasses.replace(made._executable, kept=True))
+    assert [entry["kept"] for entry in programs_json([made, taken])] == [False, True]
+    assert "1 of 2 from the compile cache, loaded in these seconds" in " ".join(text(programs_table([made, taken])).split())
+    assert "cache" not in text(programs_table([made]))
+
+
 def test_what_is_small_is_not_printed_as_nothing():
     """40 kFLOP and 30 kB are 0.00004 GFLOP and 0.03 MB; the columns have two decimals and none."""
     small = program(totals=XlaTotals(flops=4e4, bytes_accessed=3e4))
