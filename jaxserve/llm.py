@@ -34,7 +34,8 @@ class LLM:
 
     Weights are read and programs compiled when the first prompts come, for what these ask for; both stay for later calls. Penalties,
     biases (`logit_bias`, `min_tokens`) and log-probabilities are compiled into programs, so that those who don't want them don't pay:
-    the first call that asks for one of them compiles the programs again, with it. `compile_cache` makes that quick the second time.
+    the first call that asks for one of them compiles the programs again, with it. They are kept (`compile_cache`), so the next process
+    that wants them has them at once.
 
     Args:
       model, settings: see `ServeSettings`.

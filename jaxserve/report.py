@@ -186,14 +186,10 @@ def _times(counts: Mapping[str, float]) -> str:
 
 
 def programs_table(programs: Sequence[Program]) -> Table:
-    """What was compiled: seconds, and XLA's argument, temp and alias bytes. Of a program that had been kept they are those of loading it."""
+    """What was compiled: seconds, and XLA's argument, temp and alias bytes. A kept program's seconds are those of loading it."""
     kept = sum(p.kept for p in programs)
-    title = (
-        f"Compiled programs; {kept} of {len(programs)} from the compile cache, loaded in these seconds"
-        if kept
-        else "Compiled programs"
-    )
-    view = Table(title=title, title_justify="left", pad_edge=False)
+    note = f"; {kept} of {len(programs)} from the compile cache, loaded in these seconds" if kept else ""
+    view = Table(title=f"Compiled programs{note}", title_justify="left", pad_edge=False)
     for name in ("program", "pages wide", "compile s", "arguments MB", "temp MB", "alias MB"):
         view.add_column(name, justify="left" if name == "program" else "right", no_wrap=True)
     for p in programs:

@@ -68,7 +68,7 @@ class ServeSettings:
       drafts: tokens that are drafted at most; None for 4.
       ladder: a JSON file of `python -m jaxserve.buckets`: the programs to compile. None: powers of two.
       compile_cache: folder in which compiled programs are kept for the next start. None or True: $XDG_CACHE_HOME/jaxserve/programs, or
-        ~/.cache/jaxserve/programs. False: none are kept and none are taken.
+        ~/.cache/jaxserve/programs. False: none are kept and none are taken. Whoever may write into the folder decides what runs.
       log: file for the step log, which `python -m jaxserve.replay` reads.
 
     Raises:
