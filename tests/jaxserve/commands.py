@@ -28,11 +28,17 @@ def environment(cache: Path, **more: str) -> dict[str, str]:
     for rows in (1, 2, 4):
         choice = DtypeChoice(host, today(), 0.0, [rows], {"float32": [1.0], "bfloat16": [2.0]})
         store.put(host, f"dtype at rows {rows}", dataclasses.asdict(choice))
-    programs = cache_folder() / "programs"  # of the whole test run: no child compiles what another one has
-    programs.mkdir(parents=True, exist_ok=True)
+    share_programs(cache)
+    return {**os.environ, "XDG_CACHE_HOME": str(cache), "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]), **more}
+
+
+def share_programs(cache: Path) -> None:
+    """A cache folder has the compiled programs of the whole test run: nobody compiles what another one has."""
+    programs = cache_folder() / "programs"
+    for folder in (programs, cache / "jaxserve"):
+        folder.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(FileExistsError):
         (cache / "jaxserve" / "programs").symlink_to(programs)
-    return {**os.environ, "XDG_CACHE_HOME": str(cache), "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]), **more}
 
 
 def run(module: str, *arguments: str, cache: Path, **more: str) -> subprocess.CompletedProcess[str]:

@@ -21,6 +21,7 @@ from jaxserve.programs import Program, Programs, compile_programs
 from models.checkpoint.load import load
 from models.checkpoint.sources import open_checkpoint
 from tests import oracle
+from tests.jaxserve.commands import share_programs
 
 LADDER = Ladder((2,), (3,), (2, 16), 16)
 
@@ -71,6 +72,7 @@ def shared(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setattr(setup, "load_model", _load)
     monkeypatch.setattr(prepared, "compile_programs", _compile)
     monkeypatch.setattr(prepared, "Mover", _mover)
+    share_programs(tmp_path / "cache")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return file
 
