@@ -105,6 +105,14 @@ def test_windows(kind: str, changes: dict[str, Any], windows: tuple[int | None, 
     assert from_hf({key: None if value is NULL else value for key, value in config.items()}).windows == windows
 
 
+def test_defaults_of_windows_over_many_layers():
+    gemma = from_hf(hf_config("gemma3", num_hidden_layers=12, sliding_window_pattern=None))
+    assert [i for i, window in enumerate(gemma.windows) if window is None] == [5, 11]
+    for kind in ("qwen2", "qwen3"):
+        qwen = from_hf(hf_config(kind, num_hidden_layers=30, use_sliding_window=True))
+        assert qwen.windows == (None,) * 28 + (4096,) * 2
+
+
 def test_gemma_has_a_rope_for_each_kind_of_layer():
     local, full = RopeConfig(theta=10_000.0), RopeConfig(theta=1e6, kind="linear", factor=8.0, original_positions=256)
     old = from_hf(hf_config("gemma3", rope_scaling={"rope_type": "linear", "factor": 8.0}, rope_local_base_freq=10_000.0))
