@@ -131,6 +131,7 @@ def choose(
       UserError: the model is not there, settings don't fit it or each other, or memory doesn't suffice.
     """
     checkpoint = checkpoint or open_checkpoint(settings.model)
+    check(checkpoint)  # before its config is believed
     limit = checkpoint.config.max_positions
     if settings.context is not None and settings.context > limit:
         raise UserError(f"context is {settings.context}; {settings.model} takes 1 to {limit} tokens")
@@ -146,7 +147,6 @@ def choose(
     size = checkpoint.config.kv_bytes_per_token(jnp.dtype(room.pool.dtype).itemsize)
     pieces, query = ladder.chunk
     policy = settings.scheduling(rows, token_bytes=size, budget=rows + pieces * query, piece=query)
-    check(checkpoint)
     return Setup(settings, checkpoint, tokenizer or checkpoint.tokenizer(), dtype, why, context, policy, ladder, room)
 
 

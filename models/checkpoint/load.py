@@ -7,7 +7,7 @@ weight. One weight at a time is assembled on the host, in its final dtype, and h
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -45,13 +45,11 @@ def load(checkpoint: Checkpoint | RandomCheckpoint, dtype: DTypeLike, *, put: Pu
     """
     if isinstance(checkpoint, RandomCheckpoint):
         return random_weights(checkpoint.config, dtype, checkpoint.seed, put=put)
+    check(checkpoint)  # first, for a module of a damaged number of layers takes long to describe
     config = checkpoint.config
-    _count_layers(checkpoint)
     graph, wanted = nnx.split(transformer.abstract(config, dtype))
-    flat = nnx.to_flat_state(wanted)
-    _compare(checkpoint, flat)
     filled = []
-    for path, variable in flat:
+    for path, variable in nnx.to_flat_state(wanted):
         leaf = variable.get_value()
         filled.append((path, variable.replace(put(_assemble(checkpoint, _sources(path, config, leaf.shape), leaf)))))
     return graph, nnx.from_flat_state(filled)
@@ -64,8 +62,7 @@ def check(checkpoint: Checkpoint | RandomCheckpoint) -> None:
       UserError: as `load`.
     """
     if not isinstance(checkpoint, RandomCheckpoint):
-        _count_layers(checkpoint)
-        _compare(checkpoint, nnx.to_flat_state(nnx.state(transformer.abstract(checkpoint.config))))
+        _compare(checkpoint)
 
 
 def random_weights(config: ModelConfig, dtype: DTypeLike, seed: int, *, put: Put = jnp.asarray) -> Weights:
@@ -130,20 +127,18 @@ def _parts(weight: str, c: ModelConfig) -> list[tuple[str, int]]:
     }[weight]
 
 
-def _count_layers(checkpoint: Checkpoint) -> None:
-    """Refuse a config of more layers than there are before it is made a module of: a damaged number would take long."""
-    c = checkpoint.config
-    name = f"model.layers.{c.layers - 1}.self_attn.o_proj.weight"
-    if name not in checkpoint.names():
-        shape = [c.hidden, c.heads * c.head_dim]
-        raise UserError(f"{checkpoint.origin}: tensor {name} {shape} is missing, and the config says {c.layers} layers")
+def _compare(checkpoint: Checkpoint) -> None:
+    """Compare names and shapes with the module's state before anything is read, so a wrong file is refused at once.
 
-
-def _compare(checkpoint: Checkpoint, flat: Iterable[tuple[Path, Any]]) -> None:
-    """Compare names and shapes with the module's state before anything is read, so a wrong file is refused at once."""
-    wanted = {path: list(_sources(path, checkpoint.config, variable.get_value().shape)) for path, variable in flat}
+    One layer is described and looked for as often as there are layers, which are made alike.
+    """
+    config = checkpoint.config
+    wanted = []
+    for path, variable in nnx.to_flat_state(nnx.state(transformer.abstract(config.first_layer()))):
+        every = [("layers", layer, *path[2:]) for layer in range(config.layers)] if path[0] == "layers" else [path]
+        wanted += [source for one in every for source in _sources(one, config, variable.get_value().shape)]
     present = set(checkpoint.names())
-    for name, shape in (source for sources in wanted.values() for source in sources):
+    for name, shape in wanted:
         if name not in present:
             reason = "the checkpoint is incomplete"
             if name == "lm_head.weight":
@@ -156,9 +151,8 @@ def _compare(checkpoint: Checkpoint, flat: Iterable[tuple[Path, Any]]) -> None:
     extra = sorted(present)
     if extra:
         others = f" (and {len(extra) - 1} more)" if len(extra) > 1 else ""
-        architecture = checkpoint.config.architecture
         raise UserError(
-            f"{checkpoint.origin}: tensor {shown(extra[0])}{others} is not part of a {architecture} model with this config; "
+            f"{checkpoint.origin}: tensor {shown(extra[0])}{others} is not part of a {config.architecture} model with this config; "
             f"{_reason(extra)}"
         )
 
