@@ -12,9 +12,10 @@ from jaxserve.stop import StopMatcher
 
 
 class Finish(NamedTuple):
-    """Why an answer ended: at an end token, stop id or stop string; at its limit; because nobody wants it any more; or unserved."""
+    """Why an answer ended: at an end token, stop id or stop string; at its limit; because nobody wants it any more; unserved; or because
+    the engine has failed."""
 
-    reason: Literal["stop", "length", "abort", "timeout"]
+    reason: Literal["stop", "length", "abort", "timeout", "error"]
     matched: int | str | None = None  # the token or the string at which it stopped
 
 
@@ -77,7 +78,7 @@ class Answer:
         self._shown.append(text)
         return text
 
-    def abort(self, reason: Literal["abort", "timeout"] = "abort") -> str:
+    def abort(self, reason: Literal["abort", "timeout", "error"] = "abort") -> str:
         """End it now; returns what was held back. Nothing happens if it has ended."""
         return "" if self.finish else self._end(Finish(reason), self._held())
 

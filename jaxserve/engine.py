@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -40,8 +41,15 @@ from models.errors import UserError
 GREEDY = SamplingParams()
 
 
+class EngineFailed(RuntimeError):
+    """A step of this engine has raised, so what its KV holds is not known any more. `__cause__` is what it raised."""
+
+
 class Engine:
-    """Serves a model.
+    """Serves a model. Several threads may use one engine: their calls take turns.
+
+    After an exception within a step the engine has failed: the handles that it served end with "error", and every later call raises
+    `EngineFailed`, but for `snapshot`, with which another engine goes on, `status` and `abort`.
 
     Args:
       model: the model.
@@ -62,6 +70,7 @@ class Engine:
       prepared: all that was compiled; `programs` are those of the steps.
       records: of the last steps.
       context: tokens of the longest sequence.
+      failure: what a step raised; None while the engine serves.
 
     Raises:
       UserError: the parts don't fit each other; before anything is compiled.
@@ -100,7 +109,9 @@ class Engine:
         seats = Seats(self.context, ladder.widths[-1], pool.units)
         self._scheduler = Scheduler(policy, State.of(*(pool.memory() for _ in range(workers))), log)
         self._intake, self._clients = Intake(model, features, self.context), Clients(drafter)
-        self._tally, self._clock = Tally(pool.units * workers), clock
+        self._tally, self._clock, self._sleep = Tally(pool.units * workers), clock, sleep
+        self._lock = threading.RLock()
+        self.failure: BaseException | None = None
         self._loop = Loop(
             self._scheduler,
             self._clients,
@@ -110,7 +121,6 @@ class Engine:
             stepped=recorder(self.records, self._tally, log),
             predictor=predictor,
             clock=clock,
-            sleep=sleep,
         )
 
     def submit(
@@ -126,46 +136,76 @@ class Engine:
         Raises:
           UserError: it could never be served; nothing has changed then.
           QueueFull: too many wait; later may help.
+          EngineFailed: a step has raised.
         """
-        id, now = self._scheduler.state.next_id, self._clock()
-        when: dict[str, Any] = {"arrival": now, "priority": priority, "timeout": timeout}
-        request = self._intake.request(id, prompt, params, **when)
-        handle = self._intake.handle(id, list(request.prompt), params, **when)
-        self._enter(request, handle, range(params.n), now)
-        return handle
+        with self._lock:
+            self._serving()
+            id, now = self._scheduler.state.next_id, self._clock()
+            when: dict[str, Any] = {"arrival": now, "priority": priority, "timeout": timeout}
+            request = self._intake.request(id, prompt, params, **when)
+            handle = self._intake.handle(id, list(request.prompt), params, **when)
+            self._enter(request, handle, range(params.n), now)
+            return handle
 
     def check(self, prompt: Sequence[int] | str, params: SamplingParams = GREEDY) -> None:
         """Raises UserError for what `submit` could never take; a full queue is none of that. Nothing is taken in."""
-        self._scheduler.check(self._intake.request(self._scheduler.state.next_id, prompt, params, arrival=self._clock()))
+        with self._lock:
+            self._serving()
+            self._scheduler.check(self._intake.request(self._scheduler.state.next_id, prompt, params, arrival=self._clock()))
 
     def step(self) -> list[Piece]:
         """One turn: plan what can be planned, wait for the oldest step under way, hand over the next, and unpack what has arrived.
 
         Returns:
           What it brought, by request and sample. Nothing where nothing could run: see `wait`.
+
+        Raises:
+          EngineFailed: an earlier step has raised. The step that fails raises what happened itself.
+          UserError: a plan was refused, as where the step log's disk is full; the engine has not failed.
         """
-        return self._loop.step()
+        with self._lock:
+            self._serving()
+            try:
+                return self._loop.step()
+            except UserError:  # a plan that was refused, as where the step log's disk is full: nothing has changed
+                raise
+            except BaseException as error:  # Ctrl-C within it too: a step that was dispatched may be lost
+                self.failure = error
+                for handle in self._clients.handles:
+                    handle.fail(_named(error))
+                raise
 
     @property
     def idle(self) -> bool:
         """Nothing waits, runs, or is to be reported."""
-        return self._loop.idle
+        return self.failure is not None or self._loop.idle
 
     @property
     def live(self) -> list[Handle]:
         """Requests that have not ended, in the order in which they came."""
-        return self._clients.handles
+        with self._lock:
+            return [] if self.failure else self._clients.handles
 
     def wait(self, until: float = math.inf) -> None:
         """Sleep until the policy wants to be asked again; returns at once where a step is under way or can be tried.
 
         Args:
           until: s, on the engine's clock, when there will be news for it: it is not slept beyond.
+
+        Raises:
+          EngineFailed: a step has raised.
+          RuntimeError: requests wait, and the policy would leave them waiting for ever.
         """
-        self._loop.wait(until)
+        with self._lock:
+            self._serving()
+            due = self._loop.due(until)
+        if due is not None:  # without the lock, so that others may submit meanwhile
+            self._sleep(max(due - self._clock(), 0))
+            self._loop.news()
 
     def run(self) -> Iterator[Piece]:
-        """Everything that comes until nothing is left to do."""
+        """Everything that comes until nothing is left to do. Raises EngineFailed where a step has raised before."""
+        self._serving()
         while not self.idle:
             yield from self.step()
             self.wait()
@@ -175,6 +215,7 @@ class Engine:
 
         Raises:
           UserError: it is served by another engine.
+          EngineFailed: the request ended because a step has raised.
         """
         if not (handle.finished or self._clients.of(handle)):
             raise UserError(f"{handle} is not served by this engine, so nothing would ever come; ask the one that took it in")
@@ -187,23 +228,32 @@ class Engine:
                     shown[i], seen[i] = shown[i] + len(text), seen[i] + len(tokens)
                     yield Piece(handle, i, tokens, text)
             if done:
+                if handle.error:
+                    self._serving()
                 return
             self.step()
             self.wait()
 
     def abort(self, handle: Handle) -> None:
         """Nobody wants the answers any more; what they have so far stays. Nothing happens to those that have ended."""
-        now = self._clock()
-        for id in self._clients.of(handle):
-            self._clients.samples[id].answer.abort()
-            self._scheduler.cancel(id, now)
-            self._loop.drop(id)
-        self._loop.news()
+        with self._lock:
+            if self.failure:
+                return  # all of them have ended
+            now = self._clock()
+            for id in self._clients.of(handle):
+                self._clients.samples[id].answer.abort()
+                self._scheduler.cancel(id, now)
+                self._loop.drop(id)
+            self._loop.news()
 
     def snapshot(self) -> dict[str, Any]:
-        """All requests that have not ended, as plain data (JSON): prompts, settings, and the tokens so far. KV is not kept."""
-        waiting = {row.id for row in self._scheduler.state.waiting if row.order == NEVER}
-        return taken(self.model, self._clients.handles, waiting, self._clock())
+        """All requests that have not ended, as plain data (JSON): prompts, settings, and the tokens so far. KV is not kept.
+
+        Of an engine that has failed: those that had not ended by then.
+        """
+        with self._lock:
+            waiting = {row.id for row in self._scheduler.state.waiting if row.order == NEVER}
+            return taken(self.model, self._clients.handles, waiting, self._clock())
 
     def restore(self, snapshot: Mapping[str, Any]) -> dict[int, Handle]:
         """Go on with the requests of a snapshot, of this engine or another one of the same model: their handles, by their old ids.
@@ -213,25 +263,33 @@ class Engine:
         Raises:
           UserError: it is no snapshot, or of another model; or a request doesn't fit this engine. Nothing has changed then.
         """
-        asked = read(self.model, snapshot)
-        limits = [self._intake.limit(one.prompt, one.params) for one in asked]
-        handles: dict[int, Handle] = {}
-        try:
-            for one, limit in zip(asked, limits, strict=True):
-                id, now = self._scheduler.state.next_id, self._clock()
-                when = {"arrival": now, "priority": one.priority, "timeout": one.timeout}
-                handles[one.id] = self._intake.handle(id, one.prompt, one.params, **when)
-                one.replay(handles[one.id])
-                self._again(handles[one.id], limit)
-        except UserError:  # the queue is full, say: all or none
-            for handle in handles.values():
-                self.abort(handle)
-            raise
-        return handles
+        with self._lock:
+            self._serving()
+            asked = read(self.model, snapshot)
+            limits = [self._intake.limit(one.prompt, one.params) for one in asked]
+            handles: dict[int, Handle] = {}
+            try:
+                for one, limit in zip(asked, limits, strict=True):
+                    id, now = self._scheduler.state.next_id, self._clock()
+                    when = {"arrival": now, "priority": one.priority, "timeout": one.timeout}
+                    handles[one.id] = self._intake.handle(id, one.prompt, one.params, **when)
+                    one.replay(handles[one.id])
+                    self._again(handles[one.id], limit)
+            except UserError:  # the queue is full, say: all or none
+                for handle in handles.values():
+                    self.abort(handle)
+                raise
+            return handles
 
     def status(self) -> Status:
         """How things stand."""
         return self._tally.status(self._scheduler.state, self._loop.preempted, self._clients.acceptance)
+
+    def _serving(self) -> None:
+        if self.failure:
+            raise EngineFailed(
+                f"the engine has failed: {_named(self.failure)}; make a new one, and give its restore() this one's snapshot()"
+            ) from self.failure
 
     def _again(self, handle: Handle, limit: int) -> None:
         """A request whose answers may have begun goes on."""
@@ -250,3 +308,8 @@ class Engine:
         self._scheduler.submit(request, now)  # first, for it may refuse
         self._clients.add(handle, zip(itertools.count(request.id), samples))
         self._loop.news()
+
+
+def _named(error: BaseException) -> str:
+    """The kind of an error and the first line of what it says."""
+    return ": ".join(filter(None, (type(error).__name__, str(error).strip().partition("\n")[0])))

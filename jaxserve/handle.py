@@ -24,6 +24,7 @@ class Handle:
       arrival: s, on the engine's clock.
       token_times: of each sample, s at which each token was on the host; tokens from before a restart have none.
       priority, timeout: as asked, see `Engine.submit`.
+      error: what ended its answers with "error"; None otherwise.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class Handle:
         self.logprobs: list[list[TokenLogprob]] = [[] for _ in self.samples]
         self.scores = None if params.prompt_logprobs is None else PromptLogprobs(prompt, params.prompt_logprobs)
         self.token_times: list[list[float]] = [[] for _ in self.samples]
+        self.error: str | None = None
 
     def __repr__(self) -> str:
         state = ", ".join(answer.finish.reason if answer.finish else f"{len(answer.tokens)} tokens" for answer in self.answers)
@@ -58,6 +60,12 @@ class Handle:
     def finished(self) -> bool:
         """All samples have ended."""
         return all(answer.finish for answer in self.answers)
+
+    def fail(self, error: str) -> None:
+        """The engine can't go on: all answers that have not ended end."""
+        self.error = error
+        for answer in self.answers:
+            answer.abort("error")
 
     @property
     def prompt_logprobs(self) -> list[TokenLogprob | None] | None:

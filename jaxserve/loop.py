@@ -29,7 +29,7 @@ class Loop:
       executors: one a worker.
       stepped: is told of every step.
       predictor: what a plan should take, s.
-      clock, sleep: s.
+      clock: s.
     """
 
     def __init__(
@@ -43,11 +43,10 @@ class Loop:
         stepped: Callable[[StepRecord], None],
         predictor: Callable[[Plan], float] | None,
         clock: Callable[[], float],
-        sleep: Callable[[float], None],
     ):
         self._scheduler, self._clients, self._packer, self._seats = scheduler, clients, packer, seats
         self._executors, self._stepped, self._predictor = executors, stepped, predictor
-        self._clock, self._sleep = clock, sleep
+        self._clock = clock
         self._planned: deque[Flight] = deque()  # not handed over yet
         self._flying: deque[Flight] = deque()  # not answered yet
         self._ask = True  # whether the policy may have something new to say
@@ -75,15 +74,18 @@ class Loop:
         self._left = self._clock()
         return pieces
 
-    def wait(self, until: float = math.inf) -> None:
-        """See `Engine.wait`."""
+    def due(self, until: float) -> float | None:
+        """When there will be something to do, at `until` at the latest; None if there is now, or nothing is left to wait for.
+
+        Raises:
+          RuntimeError: requests wait, and the policy would leave them waiting for ever.
+        """
         if self._flying or self._ask or self.idle:
-            return
+            return None
         due = min(self._scheduler.wake, until)
         if due == math.inf:
             raise RuntimeError(f"the policy makes no progress with {len(self._scheduler.state.waiting)} requests in its queue")
-        self._sleep(max(due - self._clock(), 0))
-        self._ask = True
+        return due
 
     def drop(self, id: int) -> None:
         """A row has ended."""
