@@ -41,6 +41,7 @@ class Clients:
         self.drafts: dict[int, tuple[int, ...]] = {}
         self.acceptance = Acceptance()
         self._drafter, self._lookups = drafter, dict[int, Lookup]()
+        self._rows: dict[Handle, list[int]] = {}  # that have not ended, of each request, in the order in which they came
 
     def add(self, handle: Handle, ids: Iterable[tuple[int, int]]) -> None:
         """A request has come in; `ids` are (row id, sample)."""
@@ -48,21 +49,27 @@ class Clients:
             params = handle.samples[index]
             asks = params.penalised or params.biases or params.min_tokens or handle.scores
             special = Special(params, len(handle.prompt), handle.stops, handle.scores) if asks else None
+            self._rows.setdefault(handle, []).append(id)
             self.samples[id] = Sample(handle, index, handle.answers[index], handle.token_times[index], special, params.logprobs)
 
     def drop(self, id: int) -> None:
-        """The row has ended."""
-        for of in (self.samples, self.drafts, self._lookups):
-            of.pop(id, None)
+        """The row has ended, if it has not before."""
+        if sample := self.samples.pop(id, None):
+            rows = self._rows[sample.handle]
+            rows.remove(id)
+            if not rows:
+                del self._rows[sample.handle]
+        self.drafts.pop(id, None)
+        self._lookups.pop(id, None)
 
     def of(self, handle: Handle) -> list[int]:
         """The rows of a request that have not ended."""
-        return [id for id, sample in self.samples.items() if sample.handle is handle]
+        return list(self._rows.get(handle, ()))
 
     @property
     def handles(self) -> list[Handle]:
         """All requests that have not ended, in the order in which they came."""
-        return list({id(sample.handle): sample.handle for sample in self.samples.values()}.values())
+        return list(self._rows)
 
     def expire(self, id: int) -> list[Piece]:
         """A request has waited too long, and all its samples with it: its client is told."""

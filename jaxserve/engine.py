@@ -29,7 +29,7 @@ from jaxserve.scheduling.plan import Plan
 from jaxserve.scheduling.policy import Policy
 from jaxserve.scheduling.request import Request
 from jaxserve.scheduling.scheduler import Scheduler
-from jaxserve.scheduling.state import NEVER, State
+from jaxserve.scheduling.state import State
 from jaxserve.scheduling.watch import Watch
 from jaxserve.seats import Seats
 from jaxserve.snapshot import read, taken
@@ -252,7 +252,7 @@ class Engine:
         Of an engine that has failed: those that had not ended by then.
         """
         with self._lock:
-            waiting = {row.id for row in self._scheduler.state.waiting if row.order == NEVER}
+            waiting = {row.id for row in self._scheduler.state.waiting if not row.ran}
             return taken(self.model, self._clients.handles, waiting, self._clock())
 
     def restore(self, snapshot: Mapping[str, Any]) -> dict[int, Handle]:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import bisect
-import functools
 import math
 
 from jaxserve.scheduling.limits import Limits
 from jaxserve.scheduling.request import QueueFull, Request
-from jaxserve.scheduling.state import NEVER, Row, State, Worker, queued, without
+from jaxserve.scheduling.state import Row, State, Worker, without
 from models.errors import UserError
 
 
@@ -44,29 +42,17 @@ def submit(state: State, request: Request, limits: Limits) -> State:
     check(state, request, limits)
     row = Row(request, request.id, len(request.prompt), request.life, forks=request.samples - 1)
     rule = limits.rule(request.priority)
-    if rule.size is not None:
-        first, last = (
-            bisect.bisect_left(state.waiting, level, key=_level) for level in (request.priority, request.priority + 1)
+    if rule.size is not None and (waiting := state.waiting.of_priority(request.priority)) >= rule.size:
+        raise QueueFull(
+            f"request {request.id}: {waiting} requests of priority {request.priority} wait already and the limit is "
+            f"{rule.size}; try again later or raise the queue size"
         )
-        if last - first >= rule.size:
-            raise QueueFull(
-                f"request {request.id}: {last - first} requests of priority {request.priority} wait already and the limit is "
-                f"{rule.size}; try again later or raise the queue size"
-            )
-    return state._replace(
-        waiting=queued(state.waiting, row),
-        next_id=request.id + request.samples,
-        expiry=min(state.expiry, due(row, limits)),
-    )
-
-
-def _level(row: Row) -> int:
-    return row.request.priority
+    return state._replace(waiting=state.waiting.add(row, due(row, limits)), next_id=request.id + request.samples)
 
 
 def due(row: Row, limits: Limits) -> float:
     """When a waiting row is dropped or falls behind; never once it has been admitted."""
-    if row.order != NEVER:
+    if row.ran:
         return math.inf
     request = row.request
     return request.deadline if row.late else min(request.deadline, request.arrival + limits.rule(request.priority).timeout)
@@ -74,19 +60,17 @@ def due(row: Row, limits: Limits) -> float:
 
 def expire(state: State, limits: Limits, now: float) -> tuple[State, tuple[int, ...]]:
     """Drop waiting rows whose time is over, or let them fall behind, as the rules say: the state and the ids that were dropped."""
-    if now < state.expiry:
+    if now < state.waiting.due:
         return state, ()
-    kept, late, expired = [], [], []
-    for row in state.waiting:
-        if due(row, limits) > now:
-            kept.append(row)
-        elif row.request.deadline > now and limits.rule(row.request.priority).late == "delay":
-            late.append(row._replace(late=True))
+    waiting, expired = state.waiting, []
+    for row in waiting.overdue(now):
+        waiting = waiting.remove(row.id)
+        if row.request.deadline > now and limits.rule(row.request.priority).late == "delay":
+            late = row._replace(late=True)
+            waiting = waiting.add(late, due(late, limits))
         else:
             expired.append(row.id)
-    waiting = functools.reduce(queued, late, tuple(kept))
-    expiry = min((due(row, limits) for row in waiting), default=math.inf)
-    return state._replace(waiting=waiting, expiry=expiry), tuple(expired)
+    return state._replace(waiting=waiting), tuple(expired)
 
 
 def cancel(state: State, id: int) -> State:
@@ -95,8 +79,8 @@ def cancel(state: State, id: int) -> State:
     An id that has ended, or was never given out, changes nothing: a client may go away just as its answer ends. Cancelling a request
     whose samples have not split yet cancels them all.
     """
-    if any(row.id == id for row in state.waiting):
-        return state._replace(waiting=tuple(row for row in state.waiting if row.id != id))
+    if id in state.waiting:
+        return state._replace(waiting=state.waiting.remove(id))
     if any(move.row.id == id for move in state.moving):
         moving = tuple(move._replace(cancelled=move.cancelled or move.row.id == id) for move in state.moving)
         return state._replace(moving=moving)

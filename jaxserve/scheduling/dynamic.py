@@ -8,7 +8,8 @@ import itertools
 from jaxserve.scheduling.limits import Limits
 from jaxserve.scheduling.plan import Plan
 from jaxserve.scheduling.planning import Planning
-from jaxserve.scheduling.state import NEVER, Row, State
+from jaxserve.scheduling.queue import Queue
+from jaxserve.scheduling.state import Row, State
 from jaxserve.scheduling.static import begin, carry_on
 from models.errors import UserError
 
@@ -53,12 +54,12 @@ class Dynamic:
             return step.done()
         batch = self._preferred(step.queue)
         # Whoever ran before and had to give its memory up has waited enough.
-        leaves = min(row.request.arrival + self.delay if row.order == NEVER else now for row in step.queue)
+        leaves = step.queue.first_arrival + self.delay if step.queue.all_new else now
         if not batch and now < leaves:
             return step.done(wake=leaves)
         return begin(step, batch or step.queue)
 
-    def _preferred(self, queue: tuple[Row, ...]) -> tuple[Row, ...]:
+    def _preferred(self, queue: Queue) -> tuple[Row, ...]:
         """The rows that need wait no longer, for they are a batch of a preferred size, or can't become one.
 
         The largest preferred size that the first requests make up exactly. If they make up none but go beyond the largest preferred
@@ -69,6 +70,6 @@ class Dynamic:
         )
         exact = [i for i, size in enumerate(sizes, start=1) if size in self.sizes]
         if exact:
-            return queue[: exact[-1]]
+            return tuple(itertools.islice(queue, exact[-1]))
         beyond = sizes[-1] > max(self.sizes) or len(sizes) < len(queue)
-        return queue[: len(sizes)] if beyond else ()
+        return tuple(itertools.islice(queue, len(sizes))) if beyond else ()

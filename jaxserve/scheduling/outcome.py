@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Mapping
 from typing import NamedTuple
 
 from jaxserve.scheduling.admission import released
 from jaxserve.scheduling.memory import News
 from jaxserve.scheduling.plan import Plan
-from jaxserve.scheduling.state import Row, State, Worker, queued, seated
+from jaxserve.scheduling.state import Row, State, Worker, seated
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -133,7 +132,7 @@ def _forked(state: State, index: int, id: int) -> State:
     parent = worker.rows.get(id)
     if parent is None:
         return state
-    memory, copies, waiting, order = worker.memory, worker.copies, [], state.orders
+    memory, copies, waiting, order = worker.memory, worker.copies, state.waiting, state.orders
     cached, tails, moved = dict(worker.cached), dict(worker.tails), dict(worker.moved)
     prompt = len(parent.request.prompt)
     # From here on it must ask before it writes: the page that it is in the middle of may be another's too.
@@ -143,7 +142,7 @@ def _forked(state: State, index: int, id: int) -> State:
         order += 1
         grant = memory.share(parent.table, prompt - 1)
         if grant is None:
-            waiting.append(child)
+            waiting = waiting.add(child)
             continue
         memory, copies = grant.memory, copies + grant.copies
         rows = seated(rows, child._replace(goal=prompt - 1, table=grant.table, room=grant.room))
@@ -151,5 +150,4 @@ def _forked(state: State, index: int, id: int) -> State:
         if memory.remembers:
             tails[child.id] = ()
     worker = worker._replace(memory=memory, rows=rows, cached=cached, tails=tails, copies=copies, moved=moved)
-    queue = functools.reduce(queued, waiting, state.waiting)
-    return _with(state, index, worker)._replace(waiting=queue, orders=order)
+    return _with(state, index, worker)._replace(waiting=waiting, orders=order)

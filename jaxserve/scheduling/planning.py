@@ -6,12 +6,14 @@ not touched, so a policy stays a pure function.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping
 
 from jaxserve.scheduling.admission import expire
 from jaxserve.scheduling.limits import Limits
 from jaxserve.scheduling.plan import HandOff, Plan
+from jaxserve.scheduling.queue import Queue
 from jaxserve.scheduling.state import Row, State, Worker, without
 from jaxserve.scheduling.workspace import Workspace
 
@@ -42,7 +44,7 @@ class Planning:
         self.final: list[int] = []
 
     @property
-    def queue(self) -> tuple[Row, ...]:
+    def queue(self) -> Queue:
         """Rows that wait, in the order of service."""
         return self.desk.queue
 
@@ -121,7 +123,7 @@ class Planning:
     def fill(self, budget: float, piece: int = 1) -> None:
         """Run up to `budget` tokens of prompts: of those that have begun, then of the queue, in order, until one is refused. Each takes
         whole pieces, but for a prompt's last, which counts as whole."""
-        for row in (*self.partial, *self.queue):
+        for row in itertools.chain(self.partial, self.queue):
             part = budget - budget % piece if piece > 1 else budget
             tokens = self.prefill(row, part) if row.id in self.rows else self.admit(row, part)
             if not tokens and row.id not in self.rows:
@@ -158,12 +160,11 @@ class Planning:
           hand_offs: transfers that start beside it.
           wake: s, when the policy wants to be called again, if it isn't for the queue.
         """
-        old, desk, wake = self.state, self.desk, min(wake, self.state.expiry if self.queue else math.inf)
+        old, desk = self.state, self.desk
+        wake = min(wake, (old.waiting if self.waits else desk.queue).due)
         if self.waits:  # whatever was tried of the worker is given up
             plan = Plan(old.steps, self.index, expired=self.expired, hand_offs=hand_offs, wake=wake)
-            return plan, State(
-                old.workers, old.waiting, old.moving, old.steps + (not plan.idle), old.orders, old.next_id, old.expiry
-            )
+            return plan, old._replace(steps=old.steps + (not plan.idle))
         plan = Plan(
             step=old.steps,
             worker=self.index,
@@ -197,7 +198,7 @@ class Planning:
             turn=plan.step if self.ids else before.turn,
         )
         workers = (*old.workers[: self.index], worker, *old.workers[self.index + 1 :])
-        return plan, State(workers, desk.queue, old.moving, old.steps + (not plan.idle), desk.orders, old.next_id, old.expiry)
+        return plan, State(workers, desk.queue, old.moving, old.steps + (not plan.idle), desk.orders, old.next_id)
 
     def _ready(self) -> list[Row]:
         """Rows that can draw their next token: past their prompt, with tokens left to run, and known where they stand."""

@@ -5,13 +5,13 @@ The mappings in a state are never changed once it is made; whoever wants another
 
 from __future__ import annotations
 
-import bisect
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from jaxserve.scheduling.memory import Memory
 from jaxserve.scheduling.plan import HandOff, Plan
+from jaxserve.scheduling.queue import Queue
 from jaxserve.scheduling.request import Request
 from models.errors import UserError
 
@@ -37,6 +37,11 @@ class Row(NamedTuple):
     preemptions: int = 0
     late: bool = False  # its time in the queue is over, and it waits on behind those that are in time
     output: tuple[int, ...] = ()  # its answer so far, but for `Worker.tails`; only where memory looks at tokens
+
+    @property
+    def ran(self) -> bool:
+        """Whether it has been admitted before."""
+        return self.order != NEVER
 
     @property
     def rank(self) -> tuple[int, bool, float]:
@@ -125,21 +130,19 @@ class State(NamedTuple):
     """What a policy takes and gives back. Make the first with `State.of(memory)`, one memory a worker.
 
     Attributes:
-      waiting: in the order of service.
+      waiting: in the order of service, each with the time at which it counts as late or is dropped.
       moving: transfers between workers, in the order in which they were decided.
       steps: plans so far.
       orders: admissions so far.
       next_id: ids below this one have been given out.
-      expiry: s, the earliest time at which a waiting request may count as late or be dropped; it may be too early, never too late.
     """
 
     workers: tuple[Worker, ...]
-    waiting: tuple[Row, ...] = ()
+    waiting: Queue = Queue()
     moving: tuple[Move, ...] = ()
     steps: int = 0
     orders: int = 0
     next_id: int = 0
-    expiry: float = math.inf
 
     @classmethod
     def of(cls, *memories: Memory) -> State:
@@ -160,14 +163,6 @@ class State(NamedTuple):
     def idle(self) -> bool:
         """Nothing waits, runs, moves, or is to be reported."""
         return not (self.waiting or self.moving or any(worker.rows or worker.flying for worker in self.workers))
-
-
-def queued(waiting: tuple[Row, ...], row: Row) -> tuple[Row, ...]:
-    """`row` joins the queue as the last of its rank. A row that was preempted comes before all that have never run."""
-    if not waiting or waiting[-1].rank <= row.rank:
-        return (*waiting, row)
-    at = bisect.bisect_right(waiting, row.rank, key=lambda other: other.rank)
-    return (*waiting[:at], row, *waiting[at:])
 
 
 def seated(rows: Mapping[int, Row], row: Row) -> dict[int, Row]:

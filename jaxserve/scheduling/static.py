@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+from collections.abc import Iterable
 
 from jaxserve.scheduling.limits import Limits
 from jaxserve.scheduling.plan import Plan
@@ -29,7 +30,7 @@ class Static:
         return begin(step, step.queue)
 
 
-def begin(step: Planning, rows: tuple[Row, ...]) -> tuple[Plan, State]:
+def begin(step: Planning, rows: Iterable[Row]) -> tuple[Plan, State]:
     """Start a batch of as many of these rows, in order, as caps and memory admit. Each gets memory for its whole life."""
     for row in rows:
         if not step.admit(row, whole_life=True):

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from jaxserve.scheduling.memory import Grant, Memory, Want
-from jaxserve.scheduling.state import Row, Worker, queued, seated, without
+from jaxserve.scheduling.queue import Queue
+from jaxserve.scheduling.state import Row, Worker, seated, without
 
 
 class Workspace:
     """What memory is lent to whom. The fields are those of `Worker`, and `queue` and `orders` those of the state."""
 
-    def __init__(self, worker: Worker, queue: tuple[Row, ...], orders: int):
+    def __init__(self, worker: Worker, queue: Queue, orders: int):
         self.before = worker
         self.memory: Memory = worker.memory
         self.rows, self.cached, self.moved = dict(worker.rows), dict(worker.cached), dict(worker.moved)
@@ -20,7 +21,7 @@ class Workspace:
 
     def seat(self, row: Row, grant: Grant) -> Row:
         """A waiting row is admitted with the memory that it was granted."""
-        self.queue = self.queue[1:] if self.queue[0].id == row.id else tuple([r for r in self.queue if r.id != row.id])
+        self.queue = self.queue.remove(row.id)
         self.memory = grant.memory
         row = row._replace(order=self.orders, table=grant.table, room=grant.room, late=False)
         self.orders += 1
@@ -51,4 +52,4 @@ class Workspace:
         output = row.output + self.tails.get(row.id, ())
         self.tails, self.drafts = without(self.tails, {row.id}), without(self.drafts, {row.id})
         back = row._replace(goal=known, table=(), room=0, preemptions=row.preemptions + 1, output=output)
-        self.queue = queued(self.queue, back)
+        self.queue = self.queue.add(back)

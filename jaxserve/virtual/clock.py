@@ -79,4 +79,4 @@ def _full(scheduler: Scheduler, now: float) -> bool:
     """
     state = scheduler.state
     full = len(state.workers) == 1 and len(state.workers[0].flying) > scheduler.policy.limits.ahead
-    return full and state.expiry == math.inf and scheduler.wake > now
+    return full and state.waiting.due == math.inf and scheduler.wake > now

@@ -208,7 +208,7 @@ def nothing_left(engine: Engine) -> None:
     """An idle engine keeps nothing of the requests that it has served."""
     assert engine.idle and not engine.step()
     clients, loop = engine._clients, engine._loop
-    assert not (clients.samples or clients.drafts or clients._lookups)
+    assert not (clients.samples or clients.drafts or clients._lookups or clients._rows)
     assert not (len(loop._seats) or loop._planned or loop._flying)
     status = engine.status()
     assert (status.running, status.waiting, status.pages) == (0, 0, 0)

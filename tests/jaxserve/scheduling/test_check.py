@@ -52,7 +52,7 @@ def rows(w: Worker, id: int, **change: Any) -> dict:
         (lambda s, w: worker(s, rows=rows(w, 0, life=2)), "row 0 has 3 tokens in the cache, of 2 at most"),
         (lambda s, w: worker(s, rows=rows(w, 0, table=())), "5 free . 2 owned . 0 cached pages are not all 9"),
         (lambda s, w: s._replace(waiting=(w.rows[0], *s.waiting)), "a row is in two places"),
-        (lambda s, w: s._replace(waiting=s.waiting[::-1]), "not in the order of priority"),
+        (lambda s, w: s._replace(waiting=tuple(s.waiting)[::-1]), "not in the order of priority"),
         (lambda s, w: s._replace(waiting=(s.waiting[0]._replace(room=3), s.waiting[1])), "a row that waits holds memory"),
     ],
 )

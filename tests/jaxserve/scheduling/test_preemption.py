@@ -11,6 +11,7 @@ from jaxserve.scheduling.limits import Limits, QueueRule
 from jaxserve.scheduling.memory import Memory
 from jaxserve.scheduling.outcome import fold
 from jaxserve.scheduling.paged import Paged
+from jaxserve.scheduling.queue import Queue
 from jaxserve.scheduling.plan import Plan
 from jaxserve.scheduling.policy import Policy
 from jaxserve.scheduling.request import Request
@@ -90,7 +91,7 @@ def test_who_was_preempted_too_often_is_no_victim_though_it_came_last():
     plan, state = policy(state, 0.0)
     state, _ = fold(state, plan, one_token(plan))
     state = submit(state, Request(1, (1,) * 3, 2), policy.limits)
-    state = state._replace(waiting=(state.waiting[0]._replace(preemptions=1),))
+    state = state._replace(waiting=Queue().add(state.waiting[0]._replace(preemptions=1)))
     plan, state = policy(state, 0.0)
     state, _ = fold(state, plan, one_token(plan))
     assert [len(row.table) for row in state.workers[0].rows.values()] == [2, 4]
