@@ -28,7 +28,10 @@ class Queue:
         serial: int = 0,
     ):
         self._rows, self._places = rows, places  # by place; by id, where the row is and when it is due
-        self._deadlines, self._arrivals = deadlines, arrivals  # (s, id) of those that are ever due; of those that have never run
+        self._deadlines, self._arrivals = (
+            deadlines,
+            arrivals,
+        )  # (s, id) of those that are ever due; of those that have never run
         self._serial = serial
 
     def __iter__(self) -> Iterator[Row]:

@@ -73,7 +73,9 @@ def test_a_failed_engine_says_so_at_every_call_and_another_one_goes_on(policy: A
         lambda: next(one.run()),
         lambda: list(one.stream(handles[0])),
     ):
-        with pytest.raises(EngineFailed, match=r"the engine has failed: Lost: INTERNAL: the device is gone; make a new one") as said:
+        with pytest.raises(
+            EngineFailed, match=r"the engine has failed: Lost: INTERNAL: the device is gone; make a new one"
+        ) as said:
             ask()
         assert said.value.__cause__ is one.failure
     assert one.idle and not one.live and one.status().total_pages

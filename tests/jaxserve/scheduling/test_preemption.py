@@ -11,9 +11,9 @@ from jaxserve.scheduling.limits import Limits, QueueRule
 from jaxserve.scheduling.memory import Memory
 from jaxserve.scheduling.outcome import fold
 from jaxserve.scheduling.paged import Paged
-from jaxserve.scheduling.queue import Queue
 from jaxserve.scheduling.plan import Plan
 from jaxserve.scheduling.policy import Policy
+from jaxserve.scheduling.queue import Queue
 from jaxserve.scheduling.request import Request
 from jaxserve.scheduling.state import State
 from tests.jaxserve.scheduling.clock import one_token, play

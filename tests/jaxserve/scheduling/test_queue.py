@@ -23,7 +23,11 @@ def row(id: int, priority: int = 1, *, order: int = NEVER, late: bool = False, a
 
 
 ROWS = st.tuples(
-    st.integers(0, 3), st.one_of(st.just(NEVER), st.integers(0, 9)), st.booleans(), st.integers(0, 5), st.sampled_from((1.0, 2.0, math.inf))
+    st.integers(0, 3),
+    st.one_of(st.just(NEVER), st.integers(0, 9)),
+    st.booleans(),
+    st.integers(0, 5),
+    st.sampled_from((1.0, 2.0, math.inf)),
 )
 
 
