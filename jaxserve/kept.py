@@ -114,7 +114,7 @@ def _surroundings(device: jax.Device) -> str:
         (
             sys.version,
             [(name, importlib.metadata.version(name)) for name in VERSIONS],
-            [(name, repr(getattr(jax.config, name, value))) for name, value in sorted(jax.config.values.items())],
+            sorted((name, repr(value)) for name, value in jax.config.values.items()),  # within a context, those of the context
             sorted((name, value) for name, value in os.environ.items() if name.startswith(VARIABLES)),
             (device.platform, device.device_kind, device.id, device.client.platform_version, jax.device_count()),
             (processor(), cores()),
