@@ -1,6 +1,7 @@
 """Tests run on the CPU where there is no accelerator, whatever compilers for other chips are installed beside JAX.
 
-What tests compile by default and measure goes to a cache folder of this run, which its processes share, and never to the user's own.
+What commands compile by default and measure goes to a cache folder of this run, which its processes share, and never to the user's own. What
+tests compile themselves JAX keeps in pytest's own cache folder, by the HLO that it was compiled from: most of a run's time is compilation.
 
 Hypothesis sets no deadlines: no test depends on how fast the machine is. And Ctrl-C is heard, for some tests send it: where a shell starts
 them in the background (`make test &`) it tells its children to ignore it.
@@ -13,6 +14,7 @@ import signal
 import tempfile
 from pathlib import Path
 
+import jax
 import pytest
 from hypothesis import settings
 from pytest import TerminalReporter
@@ -33,6 +35,12 @@ if IN_CHARGE:
         own = Path(os.environ["XDG_CACHE_HOME"], "jaxserve")
         own.mkdir()
         shutil.copy(known, own)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    jax.config.update("jax_compilation_cache_dir", str(config.rootpath / ".pytest_cache" / "compiled"))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
