@@ -28,6 +28,7 @@ from models.errors import UserError
     "--model", default="smollm2", show_default=True, help="smollm2, a folder, a .gguf file, a Hub name or random:PRESET."
 )
 @click.option("--prompt-file", type=Path, help="One prompt a line, or JSONL with a key prompt. Default: 64 built-in ones.")
+@click.option("--raw", is_flag=True, help="Go on with prompts as they stand. Default: turns of a chat, with a template.")
 @click.option("--max-new-tokens", type=int, default=64, show_default=True, help="Tokens to generate for each prompt at most.")
 @click.option("--context", type=int, help="Tokens of the longest sequence. Default: what the prompts need.")
 @click.option(

@@ -15,7 +15,7 @@ from jaxserve.compile_cache import CompileCache
 from jaxserve.executor import Executor
 from jaxserve.features import PLAIN, Features
 from jaxserve.handle import Handle, Piece
-from jaxserve.intake import Intake
+from jaxserve.intake import Given, Intake, checked, fresh_seed
 from jaxserve.ladder import Ladder
 from jaxserve.loop import Loop
 from jaxserve.model import Model
@@ -64,6 +64,7 @@ class Engine:
       compiled: called with each program that is ready, for a progress bar.
       cache: where compiled programs are kept for the next start; nowhere by default.
       prepared: of another engine of the same model, pool, ladder and features: its programs serve here too, and nothing is compiled.
+      seeds: called for the seed of each request that has none and draws tokens, from 0 to 2**32 - 1.
       clock, sleep: s.
 
     Attributes:
@@ -91,6 +92,7 @@ class Engine:
         compiled: Callable[[Program], None] = lambda program: None,
         cache: CompileCache | None = None,
         prepared: Prepared | None = None,
+        seeds: Callable[[], int] = fresh_seed,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ):
@@ -108,7 +110,8 @@ class Engine:
         self.programs = self.prepared.programs
         seats = Seats(self.context, ladder.widths[-1], pool.units)
         self._scheduler = Scheduler(policy, State.of(*(pool.memory() for _ in range(workers))), log)
-        self._intake, self._clients = Intake(model, features, self.context), Clients(drafter)
+        self._intake = Intake(model.tokenizer, model.config.vocab_size, features, self.context, seeds)
+        self._clients = Clients(drafter)
         self._tally, self._clock, self._sleep = Tally(pool.units * workers), clock, sleep
         self._lock = threading.RLock()
         self.failure: BaseException | None = None
@@ -124,34 +127,44 @@ class Engine:
         )
 
     def submit(
-        self, prompt: Sequence[int] | str, params: SamplingParams = GREEDY, *, priority: int = 1, timeout: float = math.inf
+        self,
+        prompt: Given,
+        params: SamplingParams = GREEDY,
+        *,
+        priority: int = 1,
+        timeout: float = math.inf,
+        raw: bool = False,
     ) -> Handle:
         """Take a request in. Its tokens come from `step`.
 
         Args:
-          prompt: token ids, or a text: a turn of a chat where the model has a template.
-          priority: lower ones go first.
+          prompt: token ids; a text: the user's turn of a chat where the model has a template; or messages; see `intake.read`.
+          priority: a whole number; lower ones go first.
           timeout: s after which it is dropped if it still waits for its first step.
+          raw: a text is taken as it is, for the model to go on with.
 
         Raises:
           UserError: it could never be served; nothing has changed then.
           QueueFull: too many wait; later may help.
           EngineFailed: a step has raised.
         """
+        asked, (priority, timeout) = self._intake.read(prompt, raw), checked(priority, timeout)
+        params = self._intake.settled(params)
         with self._lock:
             self._serving()
             id, now = self._scheduler.state.next_id, self._clock()
             when: dict[str, Any] = {"arrival": now, "priority": priority, "timeout": timeout}
-            request = self._intake.request(id, prompt, params, **when)
-            handle = self._intake.handle(id, list(request.prompt), params, **when)
+            request = self._intake.request(id, asked, params, **when)
+            handle = self._intake.handle(id, asked, params, **when)
             self._enter(request, handle, range(params.n), now)
             return handle
 
-    def check(self, prompt: Sequence[int] | str, params: SamplingParams = GREEDY) -> None:
+    def check(self, prompt: Given, params: SamplingParams = GREEDY, *, raw: bool = False) -> None:
         """Raises UserError for what `submit` could never take; a full queue is none of that. Nothing is taken in."""
+        asked = self._intake.read(prompt, raw)
         with self._lock:
             self._serving()
-            self._scheduler.check(self._intake.request(self._scheduler.state.next_id, prompt, params, arrival=self._clock()))
+            self._scheduler.check(self._intake.request(self._scheduler.state.next_id, asked, params, arrival=self._clock()))
 
     def step(self) -> list[Piece]:
         """One turn: plan what can be planned, wait for the oldest step under way, hand over the next, and unpack what has arrived.
@@ -266,13 +279,14 @@ class Engine:
         with self._lock:
             self._serving()
             asked = read(self.model, snapshot)
+            prompts = [self._intake.read(one.prompt)._replace(continued=one.continued) for one in asked]
             limits = [self._intake.limit(one.prompt, one.params) for one in asked]
             handles: dict[int, Handle] = {}
             try:
-                for one, limit in zip(asked, limits, strict=True):
+                for one, prompt, limit in zip(asked, prompts, limits, strict=True):
                     id, now = self._scheduler.state.next_id, self._clock()
                     when = {"arrival": now, "priority": one.priority, "timeout": one.timeout}
-                    handles[one.id] = self._intake.handle(id, one.prompt, one.params, **when)
+                    handles[one.id] = self._intake.handle(id, prompt, self._intake.settled(one.params), **when)
                     one.replay(handles[one.id])
                     self._again(handles[one.id], limit)
             except UserError:  # the queue is full, say: all or none
@@ -296,13 +310,14 @@ class Engine:
         now, priority, params = handle.arrival, handle.priority, handle.params
         reuse, deadline = handle.scores is None or handle.scores.complete, now + handle.timeout
         if not any(answer.tokens or answer.finish for answer in handle.answers):  # so the samples may share the prompt again
-            request = Request(handle.id, tuple(handle.prompt), limit, now, priority, deadline, params.n, reuse)
+            request = Request(handle.id, tuple(handle.prompt), limit, now, priority, deadline, params.n, reuse, params.seed)
             self._enter(request, handle, range(params.n), now)
             return
         for i, answer in enumerate(handle.answers):
             if not answer.finish:
                 id, known, left = self._scheduler.state.next_id, tuple(handle.known(i)), limit - len(answer.tokens)
-                self._enter(Request(id, known, left, now, priority, deadline, reuse=reuse), handle, [i], now)
+                seed = handle.samples[i].seed
+                self._enter(Request(id, known, left, now, priority, deadline, reuse=reuse, seed=seed), handle, [i], now)
 
     def _enter(self, request: Request, handle: Handle, samples: Sequence[int], now: float) -> None:
         self._scheduler.submit(request, now)  # first, for it may refuse

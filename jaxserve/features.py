@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from jaxserve.biases import entries
 from jaxserve.sampling_params import FORBID, MAX_LOGPROBS, ONLY, SamplingParams
+from jaxserve.values import integer, settle
 from models.errors import UserError
 
 
@@ -28,11 +29,11 @@ class Features:
 
     def __post_init__(self) -> None:
         for name in ("history", "biases"):
-            if getattr(self, name) < 0:
-                raise UserError(f"features: {name} is {getattr(self, name)}; it must be at least 0")
+            settle(self, **{name: integer(f"features: {name}", getattr(self, name), 0)})
         for name in ("logprobs", "prompt_logprobs"):
-            if not 0 <= (getattr(self, name) or 0) <= MAX_LOGPROBS:
-                raise UserError(f"features: {name} is {getattr(self, name)}; it must lie in 0 to {MAX_LOGPROBS}, or be None")
+            if (value := getattr(self, name)) is not None:
+                rule = f"it must lie in 0 to {MAX_LOGPROBS}, or be None"
+                settle(self, **{name: integer(f"features: {name}", value, 0, MAX_LOGPROBS, rule)})
 
     def missing(self, params: SamplingParams, stops: Iterable[int]) -> str | None:
         """What a request needs that such a program cannot do, or None.
@@ -56,7 +57,7 @@ class Features:
         stops = frozenset(stops)
         if lacking := self.missing(params, stops):
             raise UserError(f"the request asks for {lacking}; leave it out, or serve with programs that were compiled for it")
-        named = {"logit_bias": [token for token, _ in params.biases], "stop_ids": params.stop_ids}
+        named = {"logit_bias": [token for token, _ in params.biases], "stop_ids": params.stop_ids or ()}
         for name, tokens in named.items():
             if wrong := [token for token in tokens if token >= vocab]:
                 raise UserError(f"{name} names token {wrong[0]}; the vocabulary ends at {vocab - 1}")

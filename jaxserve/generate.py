@@ -40,6 +40,7 @@ class Bias(click.ParamType):
 
 @click.command(epilog="Example: python -m jaxserve.generate --policy continuous --prompts prompts.txt --max-tokens 64")
 @click.option("--prompts", "prompt_file", type=Path, required=True, help="One prompt a line, or JSONL with a key prompt.")
+@click.option("--raw", is_flag=True, help="Go on with prompts as they stand. Default: turns of a chat, with a template.")
 @click.option(
     "--model", default="smollm2", show_default=True, help="smollm2, a folder, a .gguf file, a Hub name or random:PRESET."
 )
@@ -88,7 +89,7 @@ class Bias(click.ParamType):
 @cache_options
 @click.option("--log", type=Path, help="Write every decision there, for python -m jaxserve.replay.")
 @click.option("--json", "as_json", is_flag=True, help="JSON lines: one for each prompt as it ends, the last a summary.")
-def main(prompt_file: Path, as_json: bool, **options: Any) -> None:
+def main(prompt_file: Path, raw: bool, as_json: bool, **options: Any) -> None:
     """Serve all prompts of a file at once: answers as they grow or end, then what the run took, step by step."""
     params = SamplingParams(**{name: options.pop(name) for name in SAMPLING})
     settings = ServeSettings(**options)
@@ -101,7 +102,7 @@ def main(prompt_file: Path, as_json: bool, **options: Any) -> None:
         from jaxserve.session import Session
 
     with cli.Bars() as bars:
-        session = Session.begin(settings, params, texts, bars.bar)
+        session = Session.begin(settings, params, texts, bars.bar, raw=raw)
     results = session.run(JsonLines() if as_json else Printed())
     if results.interrupted:
         counts = f"{results.answered} of {results.asked} prompts"

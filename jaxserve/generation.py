@@ -170,6 +170,6 @@ class Generation:
             pages = row.pages[: bucket.width]
             segment.table[i, : len(pages)] = pages
             for name in ("temperature", "top_k", "top_p", "min_p", "seed"):
-                getattr(sampling, name)[i] = getattr(row.sampling, name)
+                getattr(sampling, name)[i] = getattr(row.sampling, name) or 0  # who is greedy needs no seed
             counts.append(len(tokens))
         return work, counts

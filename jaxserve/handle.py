@@ -17,7 +17,8 @@ class Handle:
     Attributes:
       id: of the request in this engine; its samples have the row ids `id` to `id + n - 1`.
       prompt: token ids.
-      params: as asked.
+      continued: prompt and answer are one text, as they are not in a chat.
+      params: as asked, with the seed that was drawn where there was none.
       answers: one a sample, see `Answer`.
       logprobs: of each sample's tokens; empty lists where they are not asked for.
       scores: gathers the prompt's; None where they are not asked for.
@@ -41,7 +42,7 @@ class Handle:
         priority: int,
         timeout: float,
     ):
-        self.id, self.prompt, self.params = id, prompt, params
+        self.id, self.prompt, self.params, self.continued = id, prompt, params, continued
         self.arrival, self.priority, self.timeout = arrival, priority, timeout
         self.stops = params.stop_set(eos)
         self.samples = [params.of_sample(i) for i in range(params.n)]

@@ -16,6 +16,7 @@ from costmodel.measure import Ceilings, ceilings
 from jaxserve.compile_cache import CompileCache
 from jaxserve.compiling import Bar, Compiling
 from jaxserve.generation import Generation, Row, StepRecord, make_rows, pages_needed
+from jaxserve.intake import read_all
 from jaxserve.ladder import Ladder, powers
 from jaxserve.memory import check_memory, pool_bytes, weight_bytes, workspace_bytes
 from jaxserve.model import Model, choose_dtype, load_model
@@ -57,7 +58,7 @@ class Job:
     def rows(self, batch: int) -> list[Row]:
         """Fresh rows of the first `batch` prompts, each with a seed of its own. Raises UserError where a prompt does not fit."""
         first, limit, page = self.sampling, self.settings.max_new_tokens, self.settings.page_size
-        sampling = [dataclasses.replace(first, seed=(first.seed + i) % 2**32) for i in range(batch)]
+        sampling = [dataclasses.replace(first, seed=((first.seed or 0) + i) % 2**32) for i in range(batch)]
         prompts = [self.prompts[i % len(self.prompts)] for i in range(batch)]
         return make_rows(prompts, limit, sampling, self.tokenizer.eos_tokens, context=self.context, page=page)
 
@@ -82,7 +83,8 @@ def accept(settings: Settings) -> Job:
     if settings.context is not None and settings.context > limit:
         raise UserError(f"--context is {settings.context}; {settings.model} takes 1 to {limit} tokens")
     tokenizer = checkpoint.tokenizer()
-    given = [tokenizer.encode_prompt(text) for text in texts[: settings.rows]]
+    vocab, raw = checkpoint.config.vocab_size, settings.raw
+    given = [list(prompt.tokens) for prompt in read_all(texts[: settings.rows], tokenizer, vocab, raw=raw)]
     longest = max(map(len, given)) + settings.max_new_tokens - 1
     if settings.context is None and longest > limit:
         raise UserError(

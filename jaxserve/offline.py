@@ -9,11 +9,11 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 
 from jaxserve.engine import Engine
 from jaxserve.handle import Handle, Piece
+from jaxserve.intake import Given, numbered
 from jaxserve.sampling_params import SamplingParams
-from models.errors import UserError
 
 PRIORITY = 1
-Ask = tuple[Sequence[int] | str, SamplingParams]  # a prompt, and what is asked of its answers
+Ask = tuple[Given, SamplingParams]  # a prompt, and what is asked of its answers
 
 
 class Offline:
@@ -38,7 +38,7 @@ class Offline:
         self._shield = Shield()
         if self._size is not None:  # then some come to the engine only when others have ended
             for number, ask in enumerate(self._asks, start=1):
-                with _numbered(number):
+                with numbered(number):
                     engine.check(*ask)
         try:
             with self._shield.up():
@@ -81,7 +81,7 @@ class Offline:
         """As many as the queue takes: a request that it refuses would be written down as refused, and tried again and again."""
         while self.waiting and (self._size is None or self.engine.status().waiting < self._size):
             prompt, params = self._asks[len(self.handles)]
-            with _numbered(len(self.handles) + 1):
+            with numbered(len(self.handles) + 1):
                 handle = self.engine.submit(prompt, params, priority=PRIORITY)
             self.live[handle] = len(self.handles)
             self.handles.append(handle)
@@ -96,15 +96,6 @@ class Offline:
             for handle in self.live:
                 self.engine.abort(handle)
             self.live.clear()
-
-
-@contextlib.contextmanager
-def _numbered(number: int) -> Iterator[None]:
-    """A refusal within it names the prompt."""
-    try:
-        yield
-    except UserError as error:
-        raise UserError(f"prompt {number}: {error}") from None
 
 
 class Shield:

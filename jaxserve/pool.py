@@ -8,6 +8,7 @@ from typing import Literal
 from jaxserve.scheduling.paged import Paged
 from jaxserve.scheduling.slots import Slots
 from jaxserve.settings import DTYPES
+from jaxserve.values import boolean, integer, settle, shown
 from models.errors import UserError
 
 KINDS = ("paged", "contiguous")
@@ -32,12 +33,16 @@ class Pool:
     prefix: bool = False
 
     def __post_init__(self) -> None:
-        if min(self.units, self.unit) < 1:
-            raise UserError(f"a KV pool of {self.units} units of {self.unit} tokens holds nothing; both must be at least 1")
-        if self.dtype not in DTYPES:
-            raise UserError(f"KV can't be stored as {self.dtype!r}; choose {' or '.join(DTYPES)}")
-        if self.kind not in KINDS:
-            raise UserError(f"KV memory {self.kind!r} is unknown; choose {' or '.join(KINDS)}")
+        settle(
+            self,
+            units=integer("a KV pool's units", self.units, 1),
+            unit=integer("a KV pool's unit, in tokens,", self.unit, 1),
+            prefix=boolean("a KV pool's prefix", self.prefix),
+        )
+        if not isinstance(self.dtype, str) or self.dtype not in DTYPES:
+            raise UserError(f"KV can't be stored as {shown(self.dtype)}; choose {' or '.join(DTYPES)}")
+        if not isinstance(self.kind, str) or self.kind not in KINDS:
+            raise UserError(f"KV memory {shown(self.kind)} is unknown; choose {' or '.join(KINDS)}")
         if self.prefix and self.kind != "paged":
             raise UserError(
                 "a prefix cache needs pages: contiguous slots can't be shared; use paged KV, or leave the prefix cache out"

@@ -35,7 +35,7 @@ class RowSampling:
             top_k=np.array([min(r.top_k, 2**31 - 1) for r in rows], np.int32),
             top_p=np.array([r.top_p for r in rows], np.float32),
             min_p=np.array([r.min_p for r in rows], np.float32),
-            seed=np.array([r.seed for r in rows], np.uint32),
+            seed=np.array([r.seed or 0 for r in rows], np.uint32),
         )
 
 

@@ -67,7 +67,7 @@ class Seats:
         some = sorted(stops)[:STOPS]
         self.stops[seat, : len(some)] = some
         for name, column in self.settings.items():
-            column[seat] = min(params.top_k, 2**31 - 1) if name == "top_k" else getattr(params, name)
+            column[seat] = min(getattr(params, name) or 0, 2**31 - 1) if name == "top_k" else getattr(params, name) or 0
 
     def leave(self, id: int) -> None:
         """The row's seat is free; nothing happens if it has none."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import numbers
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from jaxserve.compile_cache import Choice, check_cache
@@ -21,7 +21,8 @@ from jaxserve.scheduling.static import Static
 from jaxserve.scheduling.transfer import Link
 from jaxserve.settings import DTYPES, LAYERS
 from jaxserve.speculative.ngram import NGram
-from models.errors import MOST, UserError, check_count
+from jaxserve.values import boolean, integer, number, settle, shown
+from models.errors import MOST, UserError
 
 ROWS, PAGE, DRAFTS = 64, 16, 4  # where nothing else is said
 WORKERS, LONGEST = 1024, 1e9  # at most; s of a delay or a timeout
@@ -36,6 +37,17 @@ _TAKEN_BY = {
     "decode_workers": ("disaggregated",),
     "link": ("disaggregated",),
 }
+
+
+_NUMBERS: tuple[tuple[str, Callable[[float], bool], str], ...] = (
+    ("delay", lambda seconds: 0 <= seconds <= LONGEST, f"it must be at least 0 and at most {LONGEST:g} s"),
+    ("link", lambda speed: 0 < speed < math.inf, "it must be above 0, in GB/s"),
+    (
+        "queue_timeout",
+        lambda seconds: 0 < seconds <= LONGEST or seconds == math.inf,
+        f"it must be above 0 and at most {LONGEST:g} s, or inf for no end",
+    ),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,11 +115,17 @@ class ServeSettings:
     log: str | Path | None = None
 
     def __post_init__(self) -> None:
+        if not isinstance(self.model, str | os.PathLike):
+            raise UserError(
+                f"model is {shown(self.model)}; give smollm2, a path, random:PRESET or a name on the Hub, as a text"
+            )
+        settle(self, model=os.fsdecode(self.model))
         counts = ("rows", "context", "page_size", "pages", "multi_step", "prefill_tokens", "budget", "prefill_workers",
                   "decode_workers", "queue_size", "drafts")  # fmt: skip
         for name in counts:
-            if (value := getattr(self, name)) is not None:
-                check_count(name, value, most=WORKERS if name.endswith("workers") else MOST)
+            value = getattr(self, name)
+            if value is not None or name == "multi_step":
+                settle(self, **{name: integer(name, value, 1, WORKERS if name.endswith("workers") else MOST)})
         for name, known in (
             ("dtype", ("auto", *DTYPES)),
             ("kv_dtype", (None, *DTYPES)),
@@ -116,24 +134,29 @@ class ServeSettings:
             ("policy", tuple(POLICIES)),
             ("speculate", (None, "ngram")),
         ):
-            if (value := getattr(self, name)) not in known:
-                raise UserError(f"{name} {value!r} is unknown; give {', '.join(each for each in known if each)}")
-        for name, unit in (("delay", "s"), ("link", "GB/s"), ("queue_timeout", "s")):
             value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, numbers.Real)):
-                raise UserError(f"{name} is {value!r}; it must be a number, in {unit}")
-        if self.link is not None and not 0 < self.link < math.inf:
-            raise UserError(f"link is {self.link} GB/s; it must be above 0")
-        for name in ("delay", "queue_timeout"):
+            if not (value is None or isinstance(value, str)) or value not in known:
+                raise UserError(f"{name} {shown(value)} is unknown; give {', '.join(each for each in known if each)}")
+        if self.prefix_cache is not None:
+            settle(self, prefix_cache=boolean("prefix_cache", self.prefix_cache))
+        for name in ("ladder", "compile_cache", "log"):
             value = getattr(self, name)
-            if value is not None and LONGEST < value < math.inf:
-                raise UserError(f"{name} is {value} s; it must be at most {LONGEST:g} s")
+            if isinstance(value, bool) and name == "compile_cache":
+                continue
+            if value is not None and not (isinstance(value, str | os.PathLike) and os.fspath(value)):
+                raise UserError(f"{name} is {shown(value)}; give a path, as a text")
+        if self.log is not None:
+            _check_log(Path(self.log))
         if self.delay == math.inf:  # a policy may have it, for a source of requests that never ends
             raise UserError("delay is inf s; the last requests, too few for a batch, would wait for ever; give a finite one")
-        if self.preferred is not None and (
-            not isinstance(self.preferred, Sequence) or any(type(size) is not int for size in self.preferred)
-        ):
-            raise UserError(f"preferred is {self.preferred!r}; give whole numbers, in a list")
+        for name, fits, rule in _NUMBERS:
+            if (value := getattr(self, name)) is not None:
+                settle(self, **{name: number(name, value, fits, rule)})
+        if self.preferred is not None:
+            if isinstance(self.preferred, str | bytes) or not isinstance(self.preferred, Sequence):
+                raise UserError(f"preferred is {shown(self.preferred)}; give whole numbers, in a list")
+            rule = "give whole numbers of at least 1, in a list"
+            settle(self, preferred=tuple(integer("a size of preferred", size, 1, rule=rule) for size in self.preferred))
         self._idle()
         check_cache(self.compile_cache, "compile_cache")
         self.scheduling(self.most_rows, token_bytes=1, budget=10**9)  # for what the policy itself refuses
@@ -208,3 +231,22 @@ class ServeSettings:
                 return Chunked(limits, budget, self.multi_step, piece)
         link = Link(token_bytes, (self.link or LINK) * 1e9)
         return Disaggregated(link, limits, self.prefill_workers or 1, budget, multi_step=self.multi_step)
+
+
+def _check_log(path: Path) -> None:
+    """Whether a log could be written there. Nothing is made.
+
+    Raises:
+      UserError: it is a folder, or lies in none, or may not be written to.
+    """
+    try:
+        if path.is_dir():
+            raise UserError(f"the step log {path} is a folder; give the name of a file")
+        if not path.parent.is_dir():
+            raise UserError(
+                f"the step log {path} can't be written: No such file or directory; make the folder {path.parent}, or give another name"
+            )
+        if not os.access(path if path.exists() else path.parent, os.W_OK):
+            raise UserError(f"the step log {path} can't be written: Permission denied; give a name in a folder of your own")
+    except OSError as error:  # a name that is too long, say
+        raise UserError(f"the step log {shown(str(path))} can't be written: {error.strerror}; give another name") from None

@@ -13,6 +13,7 @@ from jaxserve.completion import Completion
 from jaxserve.display import Display
 from jaxserve.engine import Engine
 from jaxserve.features import Features
+from jaxserve.intake import Prompt, read_all
 from jaxserve.needs import needed
 from jaxserve.offline import Ask, Offline
 from jaxserve.results import Results
@@ -44,18 +45,22 @@ class Session:
     log: StepLog | None
 
     @classmethod
-    def begin(cls, settings: ServeSettings, params: SamplingParams, texts: Sequence[str], bar: Bar) -> Self:
+    def begin(
+        cls, settings: ServeSettings, params: SamplingParams, texts: Sequence[str], bar: Bar, *, raw: bool = False
+    ) -> Self:
         """Load the model and compile the programs.
 
         Args:
-          params: of the first prompt; each next one's seed is 1 more.
+          params: of the first prompt; each next one's seed is 1 more, where there is one.
           bar: shows progress.
+          raw: prompts are taken as they are, not as turns of a chat.
 
         Raises:
           UserError: bad input, or more memory than there is; before a weight is read.
         """
-        setup, prompts = accept(settings, params, texts)
-        each = [dataclasses.replace(params, seed=(params.seed + i) % 2**32) for i in range(len(prompts))]
+        setup, prompts = accept(settings, params, texts, raw=raw)
+        first = params.seed
+        each = [params if first is None else dataclasses.replace(params, seed=(first + i) % 2**32) for i in range(len(prompts))]
         steps, log = Summary(), StepLog(settings.log) if settings.log else None
         features = wanted(setup, params)
         engine = setup.engine(setup.load(bar), features, log=Watches(steps, log) if log else steps, bar=bar)
@@ -110,17 +115,20 @@ def wanted(setup: Setup, params: SamplingParams) -> Features:
     return needed([params], setup.tokenizer.eos_tokens, setup.context)
 
 
-def accept(settings: ServeSettings, params: SamplingParams, texts: Sequence[str]) -> tuple[Setup, list[list[int]]]:
-    """(the engine as it will be, token ids of each prompt): as long as the prompts need, and no more rows than answers.
+def accept(
+    settings: ServeSettings, params: SamplingParams, texts: Sequence[str], *, raw: bool = False
+) -> tuple[Setup, list[Prompt]]:
+    """(the engine as it will be, what the model reads of each prompt): as long as the prompts need, and no more rows than answers.
 
     Raises:
       UserError: the model or the memory is not there, a prompt doesn't fit, or a token that is named is not the model's.
     """
     checkpoint = open_checkpoint(settings.model)
     tokenizer, limit = checkpoint.tokenizer(), checkpoint.config.max_positions
-    prompts = [tokenizer.encode_prompt(text) for text in texts]
-    following = params.max_tokens or 1
-    longest = max(map(len, prompts)) + following - 1
+    vocab = checkpoint.config.vocab_size
+    prompts = read_all(texts, tokenizer, vocab, raw=raw)
+    lengths, following = [len(prompt.tokens) for prompt in prompts], params.max_tokens or 1
+    longest = max(lengths) + following - 1
     if settings.ladder is None:
         context = settings.context or min(max(longest, 2), limit)
         rows = max(min(settings.most_rows, len(texts) * params.n), *(settings.preferred or (1,)))
@@ -128,12 +136,12 @@ def accept(settings: ServeSettings, params: SamplingParams, texts: Sequence[str]
     setup = choose(settings, checkpoint, tokenizer)
     if params.n > setup.rows:
         raise UserError(f"n is {params.n} and at most {setup.rows} rows run at once; ask for fewer or raise rows")
-    wanted(setup, params).check(params, params.stop_set(tokenizer.eos_tokens), checkpoint.config.vocab_size)
+    wanted(setup, params).check(params, params.stop_set(tokenizer.eos_tokens), vocab)
     if longest > setup.context:
         few = settings.pages is not None and setup.room.pool.tokens == setup.context
-        number = max(range(len(prompts)), key=lambda i: len(prompts[i]))
+        number = max(range(len(prompts)), key=lengths.__getitem__)
         raise UserError(
-            f"prompt {number + 1} has {len(prompts[number])} tokens, and with up to {following} to follow it needs a context of "
+            f"prompt {number + 1} has {lengths[number]} tokens, and with up to {following} to follow it needs a context of "
             f"{longest}, but the limit is {setup.context}; shorten it or ask for fewer tokens"
             + (f", or {'raise pages' if few else 'serve with a larger context'}" if setup.context < limit else "")
         )

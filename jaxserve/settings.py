@@ -23,6 +23,7 @@ class Settings:
     model: str
     batches: tuple[int, ...] = (64,)
     prompt_file: Path | None = None
+    raw: bool = False
     max_new_tokens: int = 64
     context: int | None = None
     dtype: str = "auto"

@@ -14,6 +14,7 @@ from jaxserve.compile_cache import CompileCache
 from jaxserve.compiling import Bar, Compiling
 from jaxserve.engine import Engine
 from jaxserve.features import PLAIN, Features
+from jaxserve.intake import fresh_seed
 from jaxserve.ladder import Ladder
 from jaxserve.ladder_choice import fitted, make_ladder, read_ladder
 from jaxserve.memory import weight_bytes
@@ -82,13 +83,22 @@ class Setup:
             s.model, dtype=self.dtype, context=self.context, layers=s.layers, progress=progress, checkpoint=self.checkpoint
         )
 
-    def engine(self, model: Model, features: Features = PLAIN, *, log: Watch | None = None, bar: Bar = silent) -> Engine:
+    def engine(
+        self,
+        model: Model,
+        features: Features = PLAIN,
+        *,
+        log: Watch | None = None,
+        bar: Bar = silent,
+        seeds: Callable[[], int] = fresh_seed,
+    ) -> Engine:
         """Compile the programs.
 
         Args:
           model: what `load` gave.
           features: what requests will ask for, see `jaxserve.needs.needed`.
           log: where every decision and step is written down.
+          seeds: see `Engine`.
         """
         return Engine(
             model,
@@ -102,6 +112,7 @@ class Setup:
             predictor=self.predictor(),
             compiled=Compiling(bar, self.ladder.buckets()),
             cache=self.compile_cache(),
+            seeds=seeds,
         )
 
     def compile_cache(self) -> CompileCache | None:

@@ -27,6 +27,7 @@ class Asked:
     Attributes:
       id: of its handle then.
       timeout: s that it may still wait.
+      continued: prompt and answer are one text.
       answers: tokens of each sample so far.
       ended: of each sample, how it ended where its tokens don't tell ("abort"), else None.
       logprobs, prompt_logprobs: as in `Handle`, as far as they were asked for.
@@ -37,6 +38,7 @@ class Asked:
     params: SamplingParams
     priority: int
     timeout: float
+    continued: bool
     answers: list[list[int]]
     ended: list[str | None]
     logprobs: list[list[TokenLogprob]]
@@ -76,6 +78,7 @@ def taken(model: Model, handles: Iterable[Handle], waiting: Container[int], now:
             {
                 "id": handle.id,
                 "prompt": list(handle.prompt),
+                "continued": handle.continued,
                 "params": dataclasses.asdict(handle.params),
                 "priority": handle.priority,
                 "timeout": handle.arrival + handle.timeout - now
@@ -106,7 +109,7 @@ def read(model: Model, given: Mapping[str, Any]) -> list[Asked]:
     if given.get("model") != _identity(model):
         raise UserError(f"the snapshot is of {given.get('model')} and this engine serves {_identity(model)}; serve that model")
     try:
-        asked = [_asked(dict(one), model.config.vocab_size) for one in given["requests"]]
+        asked = [_asked(dict(one), model) for one in given["requests"]]
         if len({one.id for one in asked}) < len(asked):
             raise ValueError("two requests have the same id")
         return asked
@@ -121,7 +124,8 @@ def _identity(model: Model) -> dict[str, Any]:
     return {"name": model.name, "dtype": model.dtype, "parameters": model.parameters, "vocabulary": model.config.vocab_size}
 
 
-def _asked(one: dict[str, Any], vocab: int) -> Asked:
+def _asked(one: dict[str, Any], model: Model) -> Asked:
+    vocab = model.config.vocab_size
     params = dict(one["params"])
     params["logit_bias"] = [(token, value) for token, value in params["logit_bias"]]
     asked = Asked(
@@ -130,6 +134,7 @@ def _asked(one: dict[str, Any], vocab: int) -> Asked:
         params=SamplingParams(**params),
         priority=int(one["priority"]),
         timeout=math.inf if one["timeout"] is None else float(one["timeout"]),
+        continued=bool(one.get("continued", not model.tokenizer.chat_template)),  # older ones don't say
         answers=[[int(token) for token in answer] for answer in one["answers"]],
         ended=list(one["ended"]),
         logprobs=[[_logprob(each) for each in answer] for answer in one["logprobs"]],

@@ -55,6 +55,7 @@ class Submitted:
 
     Attributes:
       prompt: its length.
+      seed: of what it draws; None where nothing is drawn.
       tokens: of the prompt, where memory looks at tokens.
       refused: why, where it was.
     """
@@ -70,6 +71,7 @@ class Submitted:
     deadline: float = math.inf
     samples: int = 1
     reuse: bool = True
+    seed: int | None = None
     tokens: Ids | None = None
     refused: str | None = None
 
@@ -78,7 +80,7 @@ class Submitted:
         """remembers: whether memory looks at tokens."""
         r, prompt = request, tuple(request.prompt) if remembers else None
         return cls(
-            now, r.id, len(r.prompt), r.limit, r.arrival, r.priority, r.deadline, r.samples, r.reuse, prompt,
+            now, r.id, len(r.prompt), r.limit, r.arrival, r.priority, r.deadline, r.samples, r.reuse, r.seed, prompt,
             None if refused is None else str(refused),
         )  # fmt: skip
 
@@ -88,7 +90,9 @@ class Submitted:
         prompt = range(self.prompt) if self.tokens is None else self.tokens
         if len(prompt) != self.prompt:
             raise UserError(f"request {self.id} has a prompt of {self.prompt} tokens, but {len(prompt)} are given")
-        return Request(self.id, prompt, self.limit, self.arrival, self.priority, self.deadline, self.samples, self.reuse)
+        return Request(
+            self.id, prompt, self.limit, self.arrival, self.priority, self.deadline, self.samples, self.reuse, self.seed
+        )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -229,7 +233,7 @@ EVENTS: Mapping[str, type] = {kind.event: kind for kind in (Submitted, Cancelled
 GIVEN: Mapping[str, Sequence[str]] = {
     Header.event: ("jaxserve", "clock", "policy", "memories"),
     Submitted.event: (
-        "now", "id", "prompt", "limit", "arrival", "priority", "deadline", "samples", "reuse", "tokens",
+        "now", "id", "prompt", "limit", "arrival", "priority", "deadline", "samples", "reuse", "seed", "tokens",
     ),
     Cancelled.event: ("now", "id"),
     Planned.event: ("now",),
@@ -239,7 +243,7 @@ GIVEN: Mapping[str, Sequence[str]] = {
 
 # Fields that a line leaves out where they say nothing.
 _BRIEF = {
-    Submitted.event: ("tokens", "refused"),
+    Submitted.event: ("seed", "tokens", "refused"),
     Planned.event: ("moved", "steps", "copies", "final", "forking", "admitted", "preempted", "expired", "hand_offs", "wake"),
     Folded.event: ("tokens", "counts", "ended", "drafts", "ends"),
 }

@@ -32,7 +32,18 @@ PLAIN = (  # plain Python, no accelerator library
     "jaxserve/size.py",
     *(
         f"jaxserve/{name}.py"
-        for name in ("pages", "prefix", "sampling_params", "pieces", "detokenize", "stop", "answer", "pool")
+        for name in (
+            "pages",
+            "prefix",
+            "values",
+            "vllm_names",
+            "sampling_params",
+            "pieces",
+            "detokenize",
+            "stop",
+            "answer",
+            "pool",
+        )
     ),
     *(f"jaxserve/{name}.py" for name in ("steprecord", "stepevents", "steplog", "stepsummary", "rerun", "replay", "version")),
     *(

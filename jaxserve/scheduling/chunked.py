@@ -8,6 +8,7 @@ from jaxserve.scheduling.limits import Limits
 from jaxserve.scheduling.plan import Plan
 from jaxserve.scheduling.planning import Planning
 from jaxserve.scheduling.state import State
+from jaxserve.values import integer, settle
 from models.errors import UserError
 
 
@@ -29,12 +30,16 @@ class Chunked:
     piece: int = 1
 
     def __post_init__(self) -> None:
+        settle(
+            self,
+            multi_step=Limits.check(self.limits, self.multi_step),
+            budget=integer("the budget, tokens of a step,", self.budget, 1),
+            piece=integer("piece, tokens,", self.piece, 1),
+        )
         if self.budget < self.limits.rows:
             raise UserError(
                 f"a budget of {self.budget} tokens a step is too small for {self.limits.rows} rows; raise it or lower the limit of rows"
             )
-        if self.piece < 1:
-            raise UserError(f"pieces of {self.piece} tokens; give at least 1")
 
     def __call__(self, state: State, now: float) -> tuple[Plan, State]:
         step = Planning(self.limits, state, now)

@@ -10,6 +10,7 @@ from jaxserve.scheduling.limits import Limits
 from jaxserve.scheduling.plan import Plan
 from jaxserve.scheduling.planning import Planning
 from jaxserve.scheduling.state import State
+from jaxserve.values import settle
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -23,6 +24,9 @@ class Continuous:
 
     limits: Limits = dataclasses.field(default_factory=Limits)
     multi_step: int = 1
+
+    def __post_init__(self) -> None:
+        settle(self, multi_step=Limits.check(self.limits, self.multi_step))
 
     def __call__(self, state: State, now: float) -> tuple[Plan, State]:
         step = Planning(self.limits, state, now)

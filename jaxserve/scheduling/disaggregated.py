@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import sys
 
 from jaxserve.scheduling.limits import Limits
@@ -11,6 +12,7 @@ from jaxserve.scheduling.plan import HandOff, Plan
 from jaxserve.scheduling.planning import Planning
 from jaxserve.scheduling.state import Row, State
 from jaxserve.scheduling.transfer import Link, arrive, depart, next_arrival
+from jaxserve.values import integer, number, settle, shown
 from models.errors import UserError
 
 
@@ -39,14 +41,20 @@ class Disaggregated:
     multi_step: int = 1
 
     def __post_init__(self) -> None:
+        settle(
+            self,
+            multi_step=Limits.check(self.limits, self.multi_step),
+            prefill=integer("prefill, workers,", self.prefill, 1),
+            budget=integer("the budget, tokens of a prefill step,", self.budget, 1),
+            affinity=number(
+                "affinity", self.affinity, lambda weight: 0 <= weight < math.inf, "it must be at least 0, and finite"
+            ),
+        )
+        if not isinstance(self.link, Link):
+            raise UserError(f"link is {shown(self.link)}; give a Link")
         if self.limits.ahead:
             raise UserError(
                 f"limits: ahead is {self.limits.ahead}; with several workers each runs one plan at a time, so leave it at 0"
-            )
-        if self.prefill < 1 or self.budget < 1 or not self.affinity >= 0:
-            raise UserError(
-                f"{self.prefill} prefill workers with {self.budget} tokens a step and affinity {self.affinity}: "
-                f"the first two must be at least 1, the last at least 0"
             )
 
     def __call__(self, state: State, now: float) -> tuple[Plan, State]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from collections.abc import Sequence
 
 from jaxserve.scheduling.limits import Limits
 from jaxserve.scheduling.plan import Plan
@@ -11,6 +12,7 @@ from jaxserve.scheduling.planning import Planning
 from jaxserve.scheduling.queue import Queue
 from jaxserve.scheduling.state import Row, State
 from jaxserve.scheduling.static import begin, carry_on
+from jaxserve.values import integer, number, settle, shown
 from models.errors import UserError
 
 
@@ -34,13 +36,17 @@ class Dynamic:
     multi_step: int = 1
 
     def __post_init__(self) -> None:
+        settle(self, multi_step=Limits.check(self.limits, self.multi_step))
+        if self.preferred is not None:
+            if isinstance(self.preferred, str | bytes) or not isinstance(self.preferred, Sequence):
+                raise UserError(f"preferred batch sizes are {shown(self.preferred)}; give whole numbers, in a tuple")
+            settle(self, preferred=tuple(integer("a preferred batch size", size, 1) for size in self.preferred))
         sizes = self.sizes
         if not sizes or min(sizes) < 1 or max(sizes) > self.limits.rows:
             raise UserError(
                 f"preferred batch sizes are {list(sizes)}; they must lie between 1 and the largest batch, {self.limits.rows}"
             )
-        if not self.delay >= 0:
-            raise UserError(f"the queue delay is {self.delay} s; it must be at least 0")
+        settle(self, delay=number("the queue delay", self.delay, lambda seconds: seconds >= 0, "it must be at least 0, in s"))
 
     @property
     def sizes(self) -> tuple[int, ...]:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import Literal
 
+from jaxserve.values import LARGEST, integer, number, settle, shown
 from models.errors import UserError
 
 
@@ -25,12 +26,13 @@ class QueueRule:
     late: Literal["reject", "delay"] = "reject"
 
     def __post_init__(self) -> None:
-        if self.size is not None and self.size < 1:
-            raise UserError(f"a queue for {self.size} requests admits none; allow at least 1, or None for any number")
-        if not self.timeout > 0:
-            raise UserError(f"the queue timeout is {self.timeout} s; it must be above 0")
-        if self.late not in ("reject", "delay"):
-            raise UserError(f'late requests can\'t be treated as {self.late!r}; choose "reject" or "delay"')
+        if self.size is not None:
+            rule = "allow at least 1, or None for any number"
+            settle(self, size=integer("the number of requests that may wait", self.size, 1, rule=rule))
+        above = "it must be above 0, in s"
+        settle(self, timeout=number("the queue timeout", self.timeout, lambda seconds: seconds > 0, above))
+        if not isinstance(self.late, str) or self.late not in ("reject", "delay"):
+            raise UserError(f'late requests can\'t be treated as {shown(self.late)}; choose "reject" or "delay"')
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -58,8 +60,25 @@ class Limits:
     def __post_init__(self) -> None:
         for name, least in (("rows", 1), ("prefill_tokens", 1), ("context", 1), ("preemptions", 1), ("ahead", 0)):
             value = getattr(self, name)
-            if value is not None and value < least:
-                raise UserError(f"limits: {name} is {value}; it must be at least {least}")
+            if value is not None or name not in ("prefill_tokens", "context"):
+                settle(self, **{name: integer(f"limits: {name}", value, least)})
+        if not isinstance(self.queue, QueueRule):
+            raise UserError(f"limits: queue is {shown(self.queue)}; give a QueueRule")
+        if not isinstance(self.levels, Mapping) or not all(isinstance(rule, QueueRule) for rule in self.levels.values()):
+            raise UserError(f"limits: levels is {shown(self.levels)}; give a mapping from priorities to QueueRules")
+        levels = {integer("limits: a priority of levels", level, -LARGEST): rule for level, rule in self.levels.items()}
+        settle(self, levels=levels)
+
+    @staticmethod
+    def check(limits: object, multi_step: object) -> int:
+        """What every policy has: its limits, and `multi_step`, which comes back plain.
+
+        Raises:
+          UserError: they are no `Limits`, or it is no whole number of at least 1.
+        """
+        if not isinstance(limits, Limits):
+            raise UserError(f"the policy's limits are {shown(limits)}; give Limits, such as Limits(rows=8)")
+        return integer("multi_step", multi_step, 1)
 
     def rule(self, priority: int) -> QueueRule:
         """How requests of this level wait."""

@@ -8,7 +8,7 @@ import math
 from jaxserve.scheduling.memory import Grant, News
 from jaxserve.scheduling.plan import HandOff
 from jaxserve.scheduling.state import Move, Row, State, Worker, seated, without
-from models.errors import UserError
+from jaxserve.values import integer, number, settle
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -26,11 +26,14 @@ class Link:
     latency: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.token_bytes < 1 or not self.bandwidth > 0 or not self.latency >= 0:
-            raise UserError(
-                f"a link of {self.bandwidth} B/s, {self.latency} s latency and {self.token_bytes} B a token carries nothing; "
-                f"bytes and bandwidth must be above 0, the latency at least 0"
-            )
+        settle(
+            self,
+            token_bytes=integer("a link's token_bytes", self.token_bytes, 1),
+            bandwidth=number("a link's bandwidth", self.bandwidth, lambda rate: rate > 0, "it must be above 0, in B/s"),
+            latency=number(
+                "a link's latency", self.latency, lambda s: 0 <= s < math.inf, "it must be at least 0 and finite, in s"
+            ),
+        )
 
     def seconds(self, bytes: int) -> float:
         """What a transfer takes that nothing else holds up."""

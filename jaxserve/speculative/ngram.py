@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 
+from jaxserve.values import integer, settle
 from models.errors import UserError
 
 
@@ -26,9 +27,9 @@ class NGram:
 
     def __post_init__(self) -> None:
         """Raises UserError for settings that find nothing."""
-        if self.drafts < 1:
-            raise UserError(f"n-gram lookup: drafts is {self.drafts}; it must be at least 1")
-        if not 1 <= self.shortest <= self.longest:
+        for name in ("drafts", "longest", "shortest"):
+            settle(self, **{name: integer(f"n-gram lookup: {name}", getattr(self, name), 1)})
+        if self.shortest > self.longest:
             raise UserError(
                 f"n-gram lookup: it looks for the last {self.longest} to {self.shortest} tokens; longest must be at least shortest, "
                 "and that at least 1"

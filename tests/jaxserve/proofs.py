@@ -35,7 +35,7 @@ def ending(params: SamplingParams, tokens: Sequence[int]) -> tuple[int, str | No
         if armed and token in stops:
             return count, "stop", text + chr(token) * params.include_stop
         text += chr(token)
-        if armed and (found := [stop for stop in params.stop if text.endswith(stop)]):
+        if armed and (found := [stop for stop in params.stop or () if text.endswith(stop)]):
             return count, "stop", text if params.include_stop else text[: len(text) - max(map(len, found))]
         if count >= limit:
             return count, "length", text

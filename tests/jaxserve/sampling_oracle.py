@@ -59,7 +59,7 @@ def drawn(logits: np.ndarray, p: SamplingParams, position: int) -> set[int]:
     """
     if p.temperature == 0:
         return near(logits, slack=1e-5)
-    key = jax.random.fold_in(jax.random.key(p.seed), position)
+    key = jax.random.fold_in(jax.random.key(p.seed or 0), position)
     noise = np.asarray(jax.random.gumbel(key, (len(logits),)), np.float64)
     found = set()
     for slack in (-1e-5, 1e-5):

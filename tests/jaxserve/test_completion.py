@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
+from typing import Any
+
+import pytest
 
 from jaxserve.answer import Finish
 from jaxserve.completion import Answered, Completion
@@ -17,7 +21,7 @@ PIECES = Pieces(byte_tokenizer(512))
 
 def handle() -> Handle:
     """Two answers of a request that came at 10 s: "ab" and an end token; "c", given up."""
-    params = SamplingParams(n=2, temperature=1.0, logprobs=1, prompt_logprobs=0)
+    params = SamplingParams(n=2, temperature=1.0, seed=7, logprobs=1, prompt_logprobs=0)
     one = Handle(0, [104, 105], params, PIECES, (256,), 100, continued=False, arrival=10.0, priority=1, timeout=9.0)
     for token in (97, 98, 256):
         one.answers[0].push(token)
@@ -35,8 +39,34 @@ def test_values():
     first, second = found.answers
     assert first == Answered("ab", (97, 98, 256), Finish("stop", 256), tuple(handle().logprobs[0]), (0.5, 1.0, 2.0))
     assert second == Answered("c", (99,), Finish("abort"), (), (0.25,))
+    assert (found.request_id, found.params, found.seed) == (0, handle().params, 7)
     assert (found.text, found.ttft, found.seconds) == ("ab", 0.25, 2.0)
     assert found.prompt_tokens == (104, 105) and found.prompt_logprobs == (None, TokenLogprob(105, -3.0, ()))
+
+
+def test_the_names_of_vllm():
+    """-1 - 2 = -3; the end token of the middle has none, which is a probability of 0."""
+    found = Completion.of([104, 105], handle())
+    assert found.outputs is found.answers and found.prompt_token_ids == [104, 105] and found.finished
+    first, second = found.outputs
+    assert (first.token_ids, first.finish_reason, second.finish_reason) == ([97, 98, 256], "stop", "abort")
+    assert first.cumulative_logprob == -math.inf and second.cumulative_logprob is None
+    whole = first._replace(logprobs=(TokenLogprob(97, -1.0, ()), TokenLogprob(98, -2.0, ())))
+    assert whole.cumulative_logprob == -3.0
+
+
+@pytest.mark.parametrize(
+    ("given", "kept", "written"),
+    [
+        ({"prompt": "hi"}, "hi", "hi"),
+        ({"prompt_token_ids": [104, 105]}, [104, 105], [104, 105]),
+        (range(104, 106), range(104, 106), [104, 105]),
+        ([{"role": "user", "content": "hi"}], [{"role": "user", "content": "hi"}], [{"role": "user", "content": "hi"}]),
+    ],
+)
+def test_prompts_stay_as_they_were_given_and_are_plain_json(given: Any, kept: Any, written: Any):
+    found = Completion.of(given, handle())
+    assert found.prompt == kept and json.loads(json.dumps(found.to_json()))["prompt"] == written
 
 
 def test_they_stay_when_the_request_goes_on():
@@ -51,6 +81,7 @@ def test_json():
     assert json.loads(json.dumps(Completion.of([104, 105], handle()).to_json(), allow_nan=False)) == {
         "prompt": [104, 105],
         "prompt_tokens": [104, 105],
+        "seed": 7,
         "answers": [
             {
                 "text": "ab",

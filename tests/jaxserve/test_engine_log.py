@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import io
+import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -61,6 +64,39 @@ def test_a_log_of_an_engine(policy: Policy, kit: Kit, prefix: bool, drafter: NGr
     assert sums["tokens"]["drawn"] == sum(record.drawn for record in records)
     for kind in ("prefill", "decode", "draft"):
         assert sums["tokens"][kind] == sum(getattr(record, kind) for record in records)
+
+
+def test_seeds_are_in_the_log_and_in_a_snapshot(tmp_path: Path):
+    """Seeds by hand: the second and third request draw without a seed of their own; sample 1 is its seed and 0x9E3779B9 on, mod 2**32."""
+    path, seeds = tmp_path / "steps.jsonl", iter([41, 42])
+    with StepLog(path) as log:
+        one = engine(Continuous(Limits(rows=4)), books=log, seeds=lambda: next(seeds))
+        greedy, drawn = SamplingParams(max_tokens=9, ignore_eos=True), SamplingParams(1.0, max_tokens=9, ignore_eos=True)
+        for params in (greedy, drawn, dataclasses.replace(drawn, n=2), dataclasses.replace(drawn, seed=3)):
+            one.submit(numbered(1, 5), params)
+        snapshot = json.loads(json.dumps(one.snapshot()))
+        run(one)
+    assert [asked["params"]["seed"] for asked in snapshot["requests"]] == [None, 41, 42, 3]
+    assert [line.get("seed") for line in submitted(path)] == [None, 41, 42, 3]
+    assert (rerun(path, Watch()).difference, rerun(path, Watch()).cut) == (None, None)
+    with StepLog(path) as log:
+        two = engine(Continuous(Limits(rows=4)), books=log, seeds=lambda: 1 / 0)  # nobody asks for any
+        two.restore(snapshot)
+        for _ in range(4):
+            two.step()
+        half = two.snapshot()
+    with StepLog(path) as log:
+        three = engine(Continuous(Limits(rows=4)), books=log, seeds=lambda: 1 / 0)
+        handles = three.restore(half)
+        run(three)
+    assert [line.get("seed") for line in submitted(path)] == [None, 41, 42, (42 + 0x9E3779B9) % 2**32, 3]
+    for handle in handles.values():
+        proved(handle)
+
+
+def submitted(path: Path) -> list[dict[str, Any]]:
+    lines = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    return [line for line in lines if line["event"] == "submitted"]
 
 
 def test_an_engine_is_replayed_from_its_log(tmp_path: Path):

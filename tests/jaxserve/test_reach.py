@@ -83,8 +83,8 @@ def test_an_engine_refuses_before_it_compiles():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"units": 0}, "0 units of 4 tokens holds nothing"),
-        ({"unit": 0}, "44 units of 0 tokens holds nothing"),
+        ({"units": 0}, "units is 0; it must be a whole number of at least 1"),
+        ({"unit": 0}, "unit, in tokens, is 0; it must be a whole number of at least 1"),
         ({"dtype": "int8"}, "KV can't be stored as 'int8'; choose float32 or bfloat16"),
         ({"kind": "slots"}, "KV memory 'slots' is unknown; choose paged or contiguous"),
         ({"kind": "contiguous", "prefix": True}, "a prefix cache needs pages"),

@@ -32,7 +32,7 @@ def plans(tmp_path: Path) -> list[tuple[float, Plan]]:
 GIVEN = [
     "worked out again and equal: all fields but these, which were taken as given",
     "  log: jaxserve, clock, policy, memories",
-    "  submitted: now, id, prompt, limit, arrival, priority, deadline, samples, reuse, tokens",
+    "  submitted: now, id, prompt, limit, arrival, priority, deadline, samples, reuse, seed, tokens",
     "  planned: now",
     "  folded: now, tokens, counts, ended, drafts",
 ]
@@ -108,7 +108,7 @@ def test_json(plans: list[tuple[float, Plan]], tmp_path: Path):
     summary = found.pop("summary")
     assert code == 0 and found.pop("not_compared") == {
         "log": ["jaxserve", "clock", "policy", "memories"],
-        "submitted": ["now", "id", "prompt", "limit", "arrival", "priority", "deadline", "samples", "reuse", "tokens"],
+        "submitted": ["now", "id", "prompt", "limit", "arrival", "priority", "deadline", "samples", "reuse", "seed", "tokens"],
         "planned": ["now"],
         "folded": ["now", "tokens", "counts", "ended", "drafts"],
     }

@@ -23,7 +23,8 @@ NAN, INF = float("nan"), float("inf")
         ({"temperature": "hot\n"}, r"temperature is 'hot\\n'; it must lie in"),
         ({"temperature": None}, "temperature is None"),
         ({"temperature": True}, "temperature is True"),
-        ({"top_k": -1}, "top_k is -1; it must be at least 1, or 0"),
+        ({"top_k": -2}, "top_k is -2; it must be at least 1, or 0 or -1 for no limit"),
+        ({"top_k": 10**6000}, "top_k is a whole number of about 6001 digits; it must be at least 1"),
         ({"top_k": 5.0}, "top_k is 5.0"),
         ({"top_p": 0.0}, r"top_p is 0.0; it must lie in \(0, 1\]"),
         ({"top_p": 1.5}, "top_p is 1.5"),
@@ -33,7 +34,8 @@ NAN, INF = float("nan"), float("inf")
         ({"min_p": NAN}, "min_p is nan"),
         ({"seed": -1}, r"seed is -1; it must lie in \[0, 2\*\*32\)"),
         ({"seed": 2**32}, "seed is 4294967296"),
-        ({"seed": None}, "seed is None"),
+        ({"seed": 1.0}, "seed is 1.0"),
+        ({"seed": True}, "seed is True"),
         ({"repetition_penalty": 0}, r"repetition_penalty is 0; it must lie in \[0.01, 100\], 1 for none"),
         ({"repetition_penalty": NAN}, "repetition_penalty is nan"),
         ({"presence_penalty": 2.1}, r"presence_penalty is 2.1; it must lie in \[-2, 2\], 0 for none"),
@@ -46,18 +48,21 @@ NAN, INF = float("nan"), float("inf")
         ({"logit_bias": 5}, "logit_bias is 5; give a mapping from token ids to values"),
         ({"logit_bias": [5]}, r"logit_bias is \[5\]; give a mapping from token ids to values"),
         ({"logit_bias": [(5, 1), (5, 2)]}, "logit_bias has several values for token 5; a token may have but one"),
-        ({"logit_bias": dict.fromkeys(range(301), 1)}, "logit_bias has 301 entries; the limit is 300, leave some out"),
+        (
+            {"logit_bias": dict.fromkeys(range(301), 1)},
+            "logit_bias has more than 300 entries, which is the limit; leave some out",
+        ),
         ({"stop": ""}, "stop has ''; each must be a string of 1 to 1000 characters"),
         ({"stop": ["a", ""]}, "stop has ''; each must be"),
         ({"stop": ["a", 5]}, "stop has 5; each must be a string"),
         ({"stop": "x" * 1001}, r"stop has 'xxxxxx[x]*\.\.\.; each must be a string of 1 to 1000 characters"),
         ({"stop": 5}, "stop is 5; give a string or several, in a list"),
-        ({"stop": ["a"] * 65}, "stop has 65 entries; the limit is 64, leave some out"),
+        ({"stop": ["a"] * 65}, "stop has more than 64 entries, which is the limit; leave some out"),
         ({"stop_ids": [-1]}, "a token of stop_ids is -1; ids are whole numbers from 0"),
         ({"stop_ids": ["a"]}, "a token of stop_ids is 'a'"),
         ({"stop_ids": 7}, "stop_ids is 7; give token ids, in a list"),
         ({"stop_ids": "7"}, "stop_ids is '7'; give token ids, in a list"),
-        ({"stop_ids": range(65)}, "stop_ids has 65 entries; the limit is 64"),
+        ({"stop_ids": range(65)}, "stop_ids has more than 64 entries, which is the limit"),
         ({"ignore_eos": "yes"}, "ignore_eos is 'yes'; give True or False"),
         ({"include_stop": 1}, "include_stop is 1; give True or False"),
         ({"min_tokens": -1}, "min_tokens is -1; it must be at least 0"),
@@ -106,7 +111,16 @@ def test_every_answer_of_a_request_has_a_seed_of_its_own():
     assert (second.seed, third.seed) == (7 + 2654435769, (7 + 5308871538) - 2**32)
     assert second.n == 1 and second.top_k == 5
     seeds = {SamplingParams(seed=2**32 - 1, n=128).of_sample(i).seed for i in range(128)}
-    assert len(seeds) == 128 and all(0 <= seed < 2**32 for seed in seeds)
+    assert len(seeds) == 128 and all(seed is not None and 0 <= seed < 2**32 for seed in seeds)
+    assert SamplingParams(0.8, n=2).of_sample(1) == SamplingParams(0.8)  # no seed, none of its own
+
+
+def test_a_seed_is_asked_for_only_where_one_is_needed():
+    asked = iter(range(5, 9))
+    drawn = SamplingParams(0.8).with_seed(lambda: next(asked))
+    assert drawn == SamplingParams(0.8, seed=5) and drawn.with_seed(lambda: next(asked)) is drawn
+    greedy = SamplingParams(n=2)
+    assert greedy.greedy and greedy.with_seed(lambda: next(asked)) is greedy and next(asked) == 6
 
 
 @pytest.mark.parametrize(

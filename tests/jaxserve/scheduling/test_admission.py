@@ -46,15 +46,15 @@ def test_the_answer_counts_too_but_for_its_last_token():
     ("make", "message"),
     [
         (lambda: Request(7, [], 1), "request 7 has an empty prompt; give it at least one token"),
-        (lambda: Request(7, [1], 0), "request 7: limit is 0; it must be at least 1"),
-        (lambda: Request(7, [1], 1, samples=0), "request 7: samples is 0; it must be at least 1"),
-        (lambda: Request(7, [1], 1, arrival=math.inf), "request 7 arrives at inf"),
-        (lambda: Request(7, [1], 1, deadline=math.nan), "with deadline nan"),
-        (lambda: Limits(rows=0), "limits: rows is 0; it must be at least 1"),
-        (lambda: Limits(prefill_tokens=0), "limits: prefill_tokens is 0; it must be at least 1"),
+        (lambda: Request(7, [1], 0), "request 7: limit is 0; it must be a whole number of at least 1"),
+        (lambda: Request(7, [1], 1, samples=0), "request 7: samples is 0; it must be a whole number of at least 1"),
+        (lambda: Request(7, [1], 1, arrival=math.inf), "request 7: arrival is inf; it must be finite, in s"),
+        (lambda: Request(7, [1], 1, deadline=math.nan), "request 7: deadline is nan; it must be in s"),
+        (lambda: Limits(rows=0), "limits: rows is 0; it must be a whole number of at least 1"),
+        (lambda: Limits(prefill_tokens=0), "limits: prefill_tokens is 0; it must be a whole number of at least 1"),
         (lambda: Limits(context=0), "limits: context is 0"),
         (lambda: Limits(preemptions=0), "limits: preemptions is 0"),
-        (lambda: Limits(ahead=-1), "limits: ahead is -1; it must be at least 0"),
+        (lambda: Limits(ahead=-1), "limits: ahead is -1; it must be a whole number of at least 0"),
     ],
 )
 def test_what_could_never_be_served_is_refused_before_it_is_anywhere(make, message: str):

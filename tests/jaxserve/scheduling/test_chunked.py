@@ -89,7 +89,7 @@ def test_drafts_leave_every_row_a_token():
 
 
 def test_a_piece_of_nothing_is_refused():
-    with pytest.raises(UserError, match="pieces of 0 tokens; give at least 1"):
+    with pytest.raises(UserError, match="piece, tokens, is 0; it must be a whole number of at least 1"):
         Chunked(piece=0)
 
 

@@ -189,12 +189,12 @@ def test_samples_that_found_no_memory_need_not_wait_for_company():
             lambda: Dynamic(Limits(rows=4), (5,)),
             r"preferred batch sizes are \[5\]; they must lie between 1 and the largest batch, 4",
         ),
-        (lambda: Dynamic(Limits(rows=4), (0,)), r"preferred batch sizes are \[0\]"),
+        (lambda: Dynamic(Limits(rows=4), (0,)), "a preferred batch size is 0; it must be a whole number of at least 1"),
         (lambda: Dynamic(Limits(rows=4), ()), r"preferred batch sizes are \[\]"),
-        (lambda: Dynamic(Limits(rows=4), delay=-1.0), "the queue delay is -1.0 s; it must be at least 0"),
-        (lambda: Dynamic(Limits(rows=4), delay=math.nan), "the queue delay is nan s"),
-        (lambda: QueueRule(size=0), "a queue for 0 requests admits none"),
-        (lambda: QueueRule(timeout=0.0), "the queue timeout is 0.0 s; it must be above 0"),
+        (lambda: Dynamic(Limits(rows=4), delay=-1.0), "the queue delay is -1.0; it must be at least 0, in s"),
+        (lambda: Dynamic(Limits(rows=4), delay=math.nan), "the queue delay is nan"),
+        (lambda: QueueRule(size=0), "the number of requests that may wait is 0; allow at least 1, or None"),
+        (lambda: QueueRule(timeout=0.0), "the queue timeout is 0.0; it must be above 0, in s"),
         (lambda: QueueRule(late="drop"), "late requests can't be treated as 'drop'"),  # type: ignore[arg-type]
     ],
 )

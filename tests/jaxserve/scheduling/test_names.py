@@ -76,7 +76,10 @@ def test_what_is_not_written_has_its_default():
         ({"name": "disaggregated"}, "policy lacks the field link"),
         ({"name": "static", "limits": 4}, "policy.limits is 4; it must be an object"),
         ({"name": "static", "limits": {"rows": True}}, "policy.limits.rows is True; it must be a whole number"),
-        ({"name": "static", "limits": {"rows": 0}}, "policy.limits: limits: rows is 0; it must be at least 1"),
+        (
+            {"name": "static", "limits": {"rows": 0}},
+            "policy.limits: limits: rows is 0; it must be a whole number of at least 1",
+        ),
         (
             {"name": "static", "limits": {"queue": {"timeout": "soon"}}},
             "policy.limits.queue.timeout is 'soon'; it must be a number",
@@ -85,7 +88,10 @@ def test_what_is_not_written_has_its_default():
             {"name": "static", "limits": {"queue": {"late": "x"}}},
             "policy.limits.queue.late is 'x'; it must be one of reject, delay",
         ),
-        ({"name": "static", "limits": {"queue": {"size": 0}}}, "policy.limits.queue: a queue for 0 requests"),
+        (
+            {"name": "static", "limits": {"queue": {"size": 0}}},
+            "policy.limits.queue: the number of requests that may wait is 0",
+        ),
         (
             {"name": "static", "limits": {"levels": {"a": {}}}},
             "a key of policy.limits.levels is 'a'; it must be a whole number",

@@ -80,8 +80,8 @@ def test_two_sequences_know_nothing_of_each_other():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"drafts": 0}, "drafts is 0; it must be at least 1"),
-        ({"shortest": 0}, "the last 3 to 0 tokens"),
+        ({"drafts": 0}, "drafts is 0; it must be a whole number of at least 1"),
+        ({"shortest": 0}, "shortest is 0; it must be a whole number of at least 1"),
         ({"longest": 1, "shortest": 2}, "the last 1 to 2 tokens; longest must be at least shortest"),
     ],
 )
