@@ -45,7 +45,7 @@ def fresh_seed() -> int:
     return secrets.randbits(32)
 
 
-def read(given: Given, tokenizer: Tokenizer, vocab: int, *, raw: bool = False) -> Prompt:
+def read(given: Given, tokenizer: Tokenizer, vocab: int, *, raw: bool = False, **chat: Any) -> Prompt:
     """The prompt that is meant.
 
     Args:
@@ -53,6 +53,7 @@ def read(given: Given, tokenizer: Tokenizer, vocab: int, *, raw: bool = False) -
         content; or, as vLLM writes the first two, {"prompt": text} or {"prompt_token_ids": ids}. A `Prompt` stays as it is.
       vocab: ids lie below.
       raw: a text is taken as it is, for the model to go on with. By default it is the user's turn of a chat where the model has a template.
+      chat: of messages, more for the template: see `Tokenizer.render_chat`.
 
     Raises:
       UserError: it is something else, or empty; an id is not the model's; the model has no chat template.
@@ -69,7 +70,7 @@ def read(given: Given, tokenizer: Tokenizer, vocab: int, *, raw: bool = False) -
     elif isinstance(given, list | tuple) and given and isinstance(given[0], Mapping):
         if raw:
             raise UserError("messages are turns of a chat, and raw is of a text; leave raw out")
-        tokens, continued = tokenizer.encode_chat(_conversation(given)), False
+        tokens, continued = tokenizer.encode_chat(_conversation(given), **chat), False
     else:
         tokens = _ids(given)
     if not tokens:
@@ -171,9 +172,9 @@ class Intake:
         self._tokenizer, self._features, self._vocab, self._seeds = tokenizer, features, vocab, seeds
         self._pieces = Pieces(tokenizer)
 
-    def read(self, prompt: Given, raw: bool = False) -> Prompt:
+    def read(self, prompt: Given, raw: bool = False, **chat: Any) -> Prompt:
         """The prompt that is meant, see `read`."""
-        return read(prompt, self._tokenizer, self._vocab, raw=raw)
+        return read(prompt, self._tokenizer, self._vocab, raw=raw, **chat)
 
     def settled(self, params: SamplingParams) -> SamplingParams:
         """The same with a seed, if anything is to be drawn.
