@@ -92,7 +92,7 @@ class LLM:
     @property
     def engine(self) -> Engine:
         """The engine as it is, for whoever wants to submit, stream or watch; a call that needs more features replaces it."""
-        return self._engine or self._build(self._features, silent)
+        return self._serving(self._features) or self._build(self._features, silent)
 
     @property
     def context(self) -> int:
@@ -200,7 +200,11 @@ class LLM:
 
     def _ready(self, features: Features, bar: Bar) -> Engine:
         """An engine with these features."""
-        return self._engine if self._engine is not None and features == self._features else self._build(features, bar)
+        return self._serving(features) or self._build(features, bar)
+
+    def _serving(self, features: Features) -> Engine | None:
+        """The engine, if it has these features and has not failed."""
+        return self._engine if self._engine and not self._engine.failure and features == self._features else None
 
     def _build(self, features: Features, bar: Bar) -> Engine:
         if self._engine is not None and self._engine.live:

@@ -21,7 +21,7 @@ class Tokenizer:
       bos_token: id that begins a text, or None. `encode` adds it only where the model was trained so.
       eos_tokens: every id that ends an answer.
       rows: the model has an embedding row for ids 0 to `rows` - 1; None if every id of the vocabulary has one.
-      chat_template: Jinja source of the template called default, or None.
+      templates: Jinja sources of chat templates, by name.
       origin: named in errors.
       provenance: which files gave the vocabulary, the chat template and each end token.
     """
@@ -43,8 +43,7 @@ class Tokenizer:
         """
         self.backend, self.origin, self.rows = backend, origin, rows
         self.bos_token, self.eos_tokens = bos_token, tuple(eos_tokens)
-        self._templates = {"default": chat_template} if isinstance(chat_template, str) else dict(chat_template or {})
-        self.chat_template = self._templates.get("default")
+        self.templates = {"default": chat_template} if isinstance(chat_template, str) else dict(chat_template or {})
         self.provenance = provenance or Provenance(
             tokenizer=(origin,),
             chat_template=(origin,) if chat_template else (),
@@ -53,6 +52,11 @@ class Tokenizer:
         ids = {"bos_token": bos_token, "eos_token": self.eos_tokens[0] if self.eos_tokens else None}
         strings = {name: backend.id_to_token(token) or "" for name, token in ids.items() if token is not None}
         self._template_strings = dict(strings if template_strings is None else template_strings)
+
+    @property
+    def chat_template(self) -> str | None:
+        """Jinja source of the template called default, or None."""
+        return self.templates.get("default")
 
     def encode(self, text: str) -> list[int]:
         """Token ids of a plain text, with the beginning-of-text token where the model wants one.
@@ -91,12 +95,12 @@ class Tokenizer:
         Raises:
           UserError: no chat template, or one that rejects these messages.
         """
-        name = "tool_use" if tools is not None and "tool_use" in self._templates else "default"
-        if name not in self._templates:
-            others = f" called default, only {', '.join(sorted(self._templates))}" if self._templates else ""
+        name = "tool_use" if tools is not None and "tool_use" in self.templates else "default"
+        if name not in self.templates:
+            others = f" called default, only {', '.join(sorted(self.templates))}" if self.templates else ""
             raise UserError(f"{self.origin}: the model has no chat template{others}; send a plain prompt instead of messages")
         return render(
-            self._templates[name],
+            self.templates[name],
             messages,
             add_generation_prompt=add_generation_prompt,
             tools=tools,

@@ -214,7 +214,7 @@ TEMPLATE = "{% for m in messages %}{{ m.role[0] }}{{ m.content }};{% endfor %}{%
 
 def test_turns_and_raw_text(llm: LLM):
     """Where there is a template a text is the user's turn, unless it is raw. Oracle: the template by hand, and the dense model."""
-    llm.setup.tokenizer.chat_template = TEMPLATE
+    llm.setup.tokenizer.templates["default"] = TEMPLATE
     system, user = {"role": "system", "content": "B"}, {"role": "user", "content": "hello"}
     turn, raw = llm.generate("hello", SIX)[0], llm.generate("hello", SIX, raw=True)[0]
     assert (turn.prompt_tokens, raw.prompt_tokens) == (tuple(b"uhello;a"), tuple(b"hello"))
@@ -256,7 +256,7 @@ def test_turns_and_raw_text(llm: LLM):
     ],
 )
 def test_wrong_messages(messages: Any, more: dict[str, Any], message: str, llm: LLM):
-    llm.setup.tokenizer.chat_template = TEMPLATE
+    llm.setup.tokenizer.templates["default"] = TEMPLATE
     with pytest.raises(UserError, match=message) as error:
         llm.chat(messages, SIX, **more)
     assert "\n" not in str(error.value)
@@ -358,3 +358,16 @@ def test_wrong_settings_name_the_llm_and_the_fix(settings: dict[str, Any], messa
     with pytest.raises(UserError, match=f"^{message}") as error:
         LLM(**{"model": "random:tiny", **settings})
     assert "\n" not in str(error.value) and "ServeSettings" not in str(error.value)
+
+
+def test_a_failed_engine_is_replaced(llm: LLM):
+    before = llm.generate("hello", SIX)[0].answers[0].tokens
+    failed = llm.engine
+
+    def lost(*given: Any) -> None:
+        raise RuntimeError("the device is gone")
+
+    failed._loop.step = lost  # type: ignore[method-assign]
+    with pytest.raises(RuntimeError, match="the device is gone"):
+        llm.generate("hello", SIX)
+    assert llm.generate("hello", SIX)[0].answers[0].tokens == before and llm.engine is not failed
