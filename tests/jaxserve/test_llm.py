@@ -367,7 +367,7 @@ def test_a_failed_engine_is_replaced(llm: LLM):
     def lost(*given: Any) -> None:
         raise RuntimeError("the device is gone")
 
-    failed._loop.step = lost  # type: ignore[method-assign]
+    failed._loop.step = lost  # type: ignore[assignment, method-assign]
     with pytest.raises(RuntimeError, match="the device is gone"):
         llm.generate("hello", SIX)
     assert llm.generate("hello", SIX)[0].answers[0].tokens == before and llm.engine is not failed
