@@ -7,9 +7,7 @@ import errno
 import io
 import logging
 import os
-import signal
 import sys
-import threading
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,17 +18,20 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
+from costmodel import endings
 from costmodel.accelerators import spare_jax_the_search
 from models.errors import UserError, check_count
 from models.files import shown
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
 MANY = 1000  # numbers of an option that takes several
-INTERRUPTED = "interrupted; nothing was kept"
+NOTHING = "nothing was kept"  # after what interrupted it
 
 
 def run(command: click.Command, arguments: list[str] | None = None) -> None:
     """Run a command and leave the process: 0 done, 2 bad input or interrupted, 1 a fault of ours. One line, no traceback.
+
+    Ctrl-C, SIGTERM and SIGHUP interrupt it alike; see `endings.heard`.
 
     Args:
       command: what to run. What it imports when it is called, within `importing`, may be interrupted in good order too.
@@ -43,7 +44,7 @@ def run(command: click.Command, arguments: list[str] | None = None) -> None:
     try:
         # Not command.main(), which writes an empty line of its own when it is interrupted and leaves at a broken pipe.
         given = list(sys.argv[1:] if arguments is None else arguments)
-        with _libraries_speak_in_lines(), _interrupted_in_earnest(), command.make_context(_program(), given) as context:
+        with _libraries_speak_in_lines(), endings.heard(), command.make_context(_program(), given) as context:
             command.invoke(context)
         _flush()  # so that a reader who has gone shows here
         code, line = 0, ""
@@ -52,7 +53,7 @@ def run(command: click.Command, arguments: list[str] | None = None) -> None:
         if line and os.environ.get("JAXSERVE_TRACEBACK"):
             traceback.print_exc()
     if line and sys.stderr is not None:  # which `2>&-` leaves us without
-        with contextlib.suppress(OSError):  # a full disk may take no error either; the code still says it
+        with contextlib.suppress(OSError):  # a full disk or a closed terminal takes no error either; the code still says it
             print(f"error: {line}", file=sys.stderr, flush=True)
     os._exit(code)  # compilations that still run in threads cannot be cancelled, and must not keep the user waiting
 
@@ -88,47 +89,12 @@ def _libraries_speak_in_lines() -> Iterator[None]:
 
 @contextlib.contextmanager
 def importing() -> Iterator[None]:
-    """While large modules are imported, Ctrl-C ends the process then and there.
+    """While large modules are imported, Ctrl-C and the like end the process then and there.
 
     A KeyboardInterrupt would be raised within the initialisation of an extension, which aborts the process when an exception passes.
     """
-
-    def leave(*_: object) -> None:
-        os.write(2, f"error: {INTERRUPTED}\n".encode())
-        os._exit(2)
-
-    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    with endings.at_once(lambda why: f"error: {why}; {NOTHING}\n", 2):
         yield
-        return
-    before = signal.signal(signal.SIGINT, leave)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-@contextlib.contextmanager
-def _interrupted_in_earnest() -> Iterator[None]:
-    """A Ctrl-C that comes where nothing can be raised is repeated a moment later.
-
-    Python raises it in whatever runs; within a callback of the garbage collector, of which JAX has one, it would only print a traceback,
-    and the command would go on.
-    """
-    before = sys.unraisablehook
-
-    def hook(unraisable: sys.UnraisableHookArgs) -> None:
-        if not issubclass(unraisable.exc_type, KeyboardInterrupt):
-            before(unraisable)
-            return
-        again = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT))
-        again.daemon = True
-        again.start()
-
-    sys.unraisablehook = hook
-    try:
-        yield
-    finally:
-        sys.unraisablehook = before
 
 
 def _verdict(error: BaseException) -> tuple[int, str]:
@@ -146,7 +112,7 @@ def _verdict(error: BaseException) -> tuple[int, str]:
     if isinstance(error, UserError):
         return 2, _in_one_line(str(error))
     if isinstance(error, (KeyboardInterrupt, click.exceptions.Abort)):
-        return 2, INTERRUPTED
+        return 2, f"{endings.why(error)}; {NOTHING}"
     # The reader of a pipe, such as head, has seen enough. From that rich makes an exit; any other one is nobody's to take.
     if isinstance(error, BrokenPipeError) or (isinstance(error, SystemExit) and isinstance(error.__context__, BrokenPipeError)):
         return 0, ""

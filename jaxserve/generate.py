@@ -90,7 +90,10 @@ class Bias(click.ParamType):
 @click.option("--log", type=Path, help="Write every decision there, for python -m jaxserve.replay.")
 @click.option("--json", "as_json", is_flag=True, help="JSON lines: one for each prompt as it ends, the last a summary.")
 def main(prompt_file: Path, raw: bool, as_json: bool, **options: Any) -> None:
-    """Serve all prompts of a file at once: answers as they grow or end, then what the run took, step by step."""
+    """Serve all prompts of a file at once: answers as they grow or end, then what the run took, step by step.
+
+    After Ctrl-C, SIGTERM or SIGHUP it exits with 2; answers as far as they came are printed, and end with abort.
+    """
     params = SamplingParams(**{name: options.pop(name) for name in SAMPLING})
     settings = ServeSettings(**options)
     texts = read_prompts(prompt_file)
@@ -106,7 +109,7 @@ def main(prompt_file: Path, raw: bool, as_json: bool, **options: Any) -> None:
     results = session.run(JsonLines() if as_json else Printed())
     if results.interrupted:
         counts = f"{results.answered} of {results.asked} prompts"
-        click.echo(f"error: interrupted when {counts} had their answers; those of the others end with abort", err=True)
+        click.echo(f"error: {results.cut} when {counts} had their answers; those of the others end with abort", err=True)
         raise click.exceptions.Exit(2)
 
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import signal
-import threading
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 
+from costmodel.endings import Shield
 from jaxserve.engine import Engine
 from jaxserve.handle import Handle, Piece
 from jaxserve.intake import Given, numbered
@@ -55,7 +53,7 @@ class Offline:
     def steps(self) -> Generator[list[Piece]]:
         """Step after step until all have ended: what each brought to them. Whoever closes it early gives up the rest.
 
-        Ctrl-C is heard between steps, so that the engine stays whole.
+        Ctrl-C, and in a command SIGTERM and SIGHUP, is heard between steps, so that the engine stays whole.
         """
         try:
             with self._shield:
@@ -96,42 +94,3 @@ class Offline:
             for handle in self.live:
                 self.engine.abort(handle)
             self.live.clear()
-
-
-class Shield:
-    """Holds Ctrl-C back while it is up; the second one in a row gets through. Only in the main thread, where signals arrive.
-
-    Within the context it is ready to be put up, which is cheap.
-    """
-
-    def __init__(self) -> None:
-        self._up = self._hit = False
-
-    def __enter__(self) -> Shield:
-        self._before = signal.getsignal(signal.SIGINT)
-        mine = threading.current_thread() is threading.main_thread() and self._before is signal.default_int_handler
-        self._set = mine
-        if mine:
-            signal.signal(signal.SIGINT, self._heard)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self._set:
-            signal.signal(signal.SIGINT, self._before)
-
-    @contextlib.contextmanager
-    def up(self) -> Iterator[None]:
-        """KeyboardInterrupt is raised at the end of it, if Ctrl-C was hit meanwhile."""
-        self._up = True
-        try:
-            yield
-        finally:
-            self._up = False
-            hit, self._hit = self._hit, False
-        if hit:
-            raise KeyboardInterrupt
-
-    def _heard(self, *_: object) -> None:
-        if not self._up or self._hit:
-            raise KeyboardInterrupt
-        self._hit = True

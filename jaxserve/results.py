@@ -25,6 +25,7 @@ class Results:
     Attributes:
       setup: what ran.
       asked, answered, expired: prompts, how many of them have their answers, all to their ends, and how many waited too long.
+      cut: what came between, as "interrupted by SIGTERM"; "" for nothing.
       seconds: from the first submission to the end (clock).
       status: of the engine at the end, which ran nothing else.
       steps: sums over its steps.
@@ -35,6 +36,7 @@ class Results:
     asked: int
     answered: int
     expired: int
+    cut: str
     seconds: float
     status: Status
     steps: Summary
@@ -71,6 +73,7 @@ class Results:
             "answered": self.answered,
             "expired": self.expired,
             "interrupted": self.interrupted,
+            "why": self.cut,
             "seconds": self.seconds,
             "tokens_per_second": self.tokens_per_second,
             "prefix_hit_tokens": self.status.cached,

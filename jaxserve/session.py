@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from typing import Self
 
+from costmodel import endings
 from jaxserve.compiling import Bar
 from jaxserve.completion import Completion
 from jaxserve.display import Display
@@ -67,7 +68,7 @@ class Session:
         return cls(setup, engine, texts, list(zip(prompts, each, strict=True)), steps, log)
 
     def run(self, display: Display) -> Results:
-        """Answer all prompts. Ctrl-C ends it early, with results; what has not ended by then is told as it stands, marked as aborted.
+        """Answer all prompts. Ctrl-C, or a signal like it, ends it early: what has not ended is told as it stands, marked as aborted.
 
         Args:
           display: is told of answers.
@@ -75,19 +76,19 @@ class Session:
         programs = list(self.engine.programs)
         display.begin(programs)
         start = time.monotonic()
-        answered, expired = self._serve(display)
+        answered, expired, cut = self._serve(display)
         seconds = time.monotonic() - start
         if self.log:
             self.log.close()
         status = self.engine.status()
-        results = Results(self.setup, len(self.texts), answered, expired, seconds, status, self.steps, programs)
+        results = Results(self.setup, len(self.texts), answered, expired, cut, seconds, status, self.steps, programs)
         display.end(results)
         return results
 
-    def _serve(self, display: Display) -> tuple[int, int]:
-        """Run all requests: how many have their answers, and how many waited too long for them.
+    def _serve(self, display: Display) -> tuple[int, int, str]:
+        """Run all requests: how many have their answers, how many waited too long for them, and what came between; "" for nothing.
 
-        Each is told when it ends, and at last, after Ctrl-C, those that have not.
+        Each is told when it ends, and at last, after Ctrl-C or a signal like it, those that have not.
         """
         offline = Offline(self.engine, self.asks)
         told = set[int]()
@@ -96,18 +97,22 @@ class Session:
             told.add(i)
             display.ended(i, Completion.of(self.texts[i], offline.handles[i]))
 
-        with contextlib.suppress(KeyboardInterrupt), contextlib.closing(offline.steps()) as steps, display:
-            for pieces in steps:
-                display.step(self.engine.status, offline.live, sum(len(piece.tokens) for piece in pieces))
-                for number in offline.ended(pieces):
-                    tell(number)
+        cut = ""
+        try:
+            with contextlib.closing(offline.steps()) as steps, display:
+                for pieces in steps:
+                    display.step(self.engine.status, offline.live, sum(len(piece.tokens) for piece in pieces))
+                    for number in offline.ended(pieces):
+                        tell(number)
+        except KeyboardInterrupt as error:
+            cut = endings.why(error)
         ends = [answer.finish for i in told for answer in offline.handles[i].answers[:1]]  # who waits too long has none at all
         expired = sum(end is not None and end.reason == "timeout" for end in ends)
         answered = len(told) - expired
         for i, handle in enumerate(offline.handles):
             if i not in told and any(answer.tokens for answer in handle.answers):
                 tell(i)
-        return answered, expired
+        return answered, expired, cut
 
 
 def wanted(setup: Setup, params: SamplingParams) -> Features:

@@ -16,7 +16,6 @@ import click
 from costmodel import cli
 from jaxserve.load import options, output
 from jaxserve.load.asked import Asked
-from jaxserve.load.interrupt import once
 from jaxserve.load.session import Session
 from jaxserve.load.slo import SLO
 from jaxserve.serve_settings import ServeSettings
@@ -37,8 +36,9 @@ def main(
     """Send a load to an engine, or to a server at a URL, and say what its clients saw.
 
     Requests are due by an absolute schedule (open loop) or when a client has had its answer (closed loop); latencies count from when a
-    request was due. Exits with 130 after Ctrl-C and with 3 when the server went away; what was measured until then is kept and marked.
-    Ctrl-C before that, while programs compile, ends it with 2 as bad input does: there is nothing to keep.
+    request was due. Exits with 130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP and with 3 when the server went away; what was
+    measured until then is kept and marked. Before that, while programs compile, each ends it with 2 as bad input does: there is nothing
+    to keep.
     """
     if report is not None:
         with cli.importing():
@@ -46,26 +46,25 @@ def main(
         check_path(report)
     target = options.settings(ctx, given) if given["url"] is None else options.server(ctx, given)
     asked = Asked(slo=SLO.parse(limits) if limits else None, duration=math.inf if duration is None else duration, **given)
-    with once():
-        with cli.Bars() as bars:
-            session: AbstractContextManager[Session]
-            if isinstance(target, ServeSettings):
-                with cli.importing():
-                    from jaxserve.load.engine_session import engine_session  # see above
-                session = engine_session(target, asked, bars.bar, priced=report is not None)
-            else:
-                with cli.importing():
-                    from jaxserve.load.http_session import http_session
-                session = http_session(asked, bars.bar, **target)
-            with session as made:
-                found = made.run()
-        try:
-            output.show(found, as_json)
-        finally:  # standard output may be full: the page is kept
-            if report is not None:
-                write_report(report, found.runs, command=" ".join(["python -m jaxserve.load", *sys.argv[1:]]))
-                click.echo(f"the report is in {report}", err=True)
-        output.leave(found)
+    with cli.Bars() as bars:
+        session: AbstractContextManager[Session]
+        if isinstance(target, ServeSettings):
+            with cli.importing():
+                from jaxserve.load.engine_session import engine_session  # see above
+            session = engine_session(target, asked, bars.bar, priced=report is not None)
+        else:
+            with cli.importing():
+                from jaxserve.load.http_session import http_session
+            session = http_session(asked, bars.bar, **target)
+        with session as made:
+            found = made.run()
+    try:
+        output.show(found, as_json)
+    finally:  # standard output may be full: the page is kept
+        if report is not None:
+            write_report(report, found.runs, command=" ".join(["python -m jaxserve.load", *sys.argv[1:]]))
+            click.echo(f"the report is in {report}", err=True)
+    output.leave(found)
 
 
 if __name__ == "__main__":

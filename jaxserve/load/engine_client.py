@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Self
 
+from costmodel.endings import Shield
 from costmodel.host import host_key
 from jaxserve.engine import Engine
 from jaxserve.handle import Handle
@@ -15,7 +16,6 @@ from jaxserve.load.client import Item, Known
 from jaxserve.load.record import FAILED, UNFINISHED, Record
 from jaxserve.load.recorder import Recorder
 from jaxserve.load.result import Pool
-from jaxserve.offline import Shield
 from jaxserve.sampling_params import SamplingParams
 from jaxserve.scheduling.names import policy_json
 from jaxserve.scheduling.request import QueueFull

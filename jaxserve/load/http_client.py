@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Self
 
+from costmodel.endings import Shield
 from jaxserve.load.client import Item, Known
 from jaxserve.load.record import CHUNKS, FAILED, UNFINISHED, Record
 from jaxserve.load.sse import Events
@@ -78,6 +79,8 @@ class HttpClient:
         self._tasks: set[asyncio.Task[Record]] = set()  # under way
         self._done: list[asyncio.Task[Record]] = []
         self._news = asyncio.Event()  # something is done
+        # A signal raises between two turns of the loop and never within a request, whose record it would be.
+        self._shield = Shield(lambda: self._runner.get_loop().call_soon_threadsafe(self._news.set))
         self._start = time.monotonic()
         self._caches = False
         try:
@@ -87,9 +90,11 @@ class HttpClient:
             raise
 
     def __enter__(self) -> Self:
+        self._shield.__enter__()
         return self
 
     def __exit__(self, *error: object) -> None:
+        self._shield.__exit__(*error)
         self._runner.run(self._http.aclose())
         self._runner.close()
 
@@ -110,16 +115,18 @@ class HttpClient:
         task.add_done_callback(self._end)
 
     def wait(self, until: float) -> list[Record]:
-        self._runner.run(self._passing(until - self.clock()))
+        with self._shield.up():
+            self._runner.run(self._passing(until - self.clock()))
         return self._collect()
 
     def stop(self) -> list[Record]:
-        left = set(self._tasks)
-        for task in left:
-            task.cancel()
-        if left:
-            self._runner.run(_all(left))
-        return self._collect()
+        with self._shield.up():
+            left = set(self._tasks)
+            for task in left:
+                task.cancel()
+            if left:
+                self._runner.run(_all(left))
+            return self._collect()
 
     def known(self) -> Known:
         settings = {"target": "http", "url": self._url, "model": self._model, "ignore_eos": self._ignore}

@@ -10,10 +10,10 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from jaxserve.load.run import INTERRUPTED
+from costmodel.endings import CODES
 from jaxserve.load.session import Found
 
-CTRL_C, CUT_SHORT = 130, 3  # exit codes of runs that are not complete: 128 + SIGINT, and for any other reason
+CUT_SHORT = 3  # exit code of runs that are not complete for another reason than a signal
 WIDTH = 160  # of the tables where there is no terminal
 
 
@@ -47,4 +47,4 @@ def leave(found: Found) -> None:
     if found.why:
         marked = "of the runs that were over" if found.cut else "up to then"
         click.echo(f"error: {found.why}; results {marked} are above{', marked as incomplete' * (not found.cut)}", err=True)
-        raise click.exceptions.Exit(CTRL_C if found.why == INTERRUPTED else CUT_SHORT)
+        raise click.exceptions.Exit(CODES.get(found.why, CUT_SHORT))

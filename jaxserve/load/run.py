@@ -6,11 +6,10 @@ import math
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from costmodel import endings
 from jaxserve.load.client import Client, Item
 from jaxserve.load.record import UNFINISHED, Record
 from jaxserve.load.schedule import Schedule
-
-INTERRUPTED = "interrupted by Ctrl-C"
 
 
 class Played(NamedTuple):
@@ -30,8 +29,8 @@ def play(
 ) -> Played:
     """Send items as they are due, and wait for all answers.
 
-    Whatever happens, every request that was sent or due has a record: after Ctrl-C, or when the server is gone, those without an answer
-    are "unfinished".
+    Whatever happens, every request that was sent or due has a record: after Ctrl-C or a signal like it, or when the server is gone, those
+    without an answer are "unfinished".
 
     Args:
       client: within its context.
@@ -41,23 +40,27 @@ def play(
     """
     records: list[Record] = []
     coming = next(items, None)
+    shield = endings.Shield()
     client.begin()
     try:
-        while not client.gone:
-            while coming and schedule.due <= client.clock() and schedule.due < until:
-                item, coming = coming, next(items, None)
-                client.send(item, schedule.take())
-            due = schedule.due if coming and schedule.due < until else math.inf
-            if due == math.inf and client.idle:
-                return Played(records, "")
-            over = client.wait(due)
-            for record in over:
-                schedule.ended(record.end)
-            records += over
-            ended(len(over))
-        why = client.gone
-    except KeyboardInterrupt:
-        why = INTERRUPTED
+        with shield:
+            while not client.gone:
+                with shield.up():  # what is sent has a record
+                    while coming and schedule.due <= client.clock() and schedule.due < until:
+                        item, coming = coming, next(items, None)
+                        client.send(item, schedule.take())
+                    due = schedule.due if coming and schedule.due < until else math.inf
+                    if due == math.inf and client.idle:
+                        return Played(records, "")
+                over = client.wait(due)
+                with shield.up():
+                    for record in over:
+                        schedule.ended(record.end)
+                    records += over
+                    ended(len(over))
+            why = client.gone
+    except KeyboardInterrupt as error:
+        why = endings.why(error)
     records += client.stop()
     now = client.clock()
     while coming and schedule.due <= min(now, until):

@@ -6,12 +6,12 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from costmodel import endings
 from jaxserve.load.asked import Asked, Load
 from jaxserve.load.client import Client
 from jaxserve.load.measure import Alphabets, measure
 from jaxserve.load.record import Record
 from jaxserve.load.result import Run
-from jaxserve.load.run import INTERRUPTED
 from jaxserve.load.saturation import Saturation, saturate
 
 Bar = Callable[[str, int], Callable[[int], None]]  # (what, total) -> call with each advance
@@ -55,10 +55,10 @@ class Loads:
         runs: list[Run] = []
         try:
             return self._saturate(runs) if self.asked.saturate else self._each(runs)
-        except KeyboardInterrupt:  # between two runs; within one it makes an incomplete run of it
+        except KeyboardInterrupt as error:  # between two runs; within one it makes an incomplete run of it
             if not runs:
                 raise
-            return Found(tuple(runs), cut=INTERRUPTED)
+            return Found(tuple(runs), cut=endings.why(error))
 
     def _each(self, runs: list[Run]) -> Found:
         for part, load in enumerate(self.asked.loads):

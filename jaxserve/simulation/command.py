@@ -20,7 +20,6 @@ from jaxserve.load import options as loads
 from jaxserve.load import output
 from jaxserve.load.asked import Asked as LoadAsked
 from jaxserve.load.asked import Load
-from jaxserve.load.interrupt import once
 from jaxserve.load.result import Run
 from jaxserve.load.session import Found, Loads
 from jaxserve.load.slo import SLO
@@ -59,26 +58,25 @@ def main(
     """Simulate a load under a policy: the scheduler that serves, on a virtual clock, with step times from a model, and faults.
 
     Latencies, goodput, Little's law and the search for saturation are those of python -m jaxserve.load, with witness simulated. Exits
-    with 130 after Ctrl-C; what was simulated until then is kept and marked.
+    with 130 after Ctrl-C, 143 after SIGTERM and 129 after SIGHUP; what was simulated until then is kept and marked.
     """
     if report is not None:
         with cli.importing():
             from jaxserve.report_page import check_path
         check_path(report)
     slo = SLO.parse(limits) if limits else None
-    with once():
-        if log is not None or given["step_times"] == "log":
-            found, said = _logged(ctx, log, slo, given["warmup"], report is not None)
-        else:
-            mine = {name: given.pop(name) for name in _LOAD & set(given)}
-            asked = LoadAsked(slo=slo, duration=math.inf if duration is None else duration, **mine)
-            found, said = _simulated(asked, options.policy(given), given, faults, report is not None)
-        try:
-            _print(found, said, as_json)
-        finally:  # standard output may be full: the page is kept
-            if report is not None:
-                _write(report, found)
-        output.leave(found)
+    if log is not None or given["step_times"] == "log":
+        found, said = _logged(ctx, log, slo, given["warmup"], report is not None)
+    else:
+        mine = {name: given.pop(name) for name in _LOAD & set(given)}
+        asked = LoadAsked(slo=slo, duration=math.inf if duration is None else duration, **mine)
+        found, said = _simulated(asked, options.policy(given), given, faults, report is not None)
+    try:
+        _print(found, said, as_json)
+    finally:  # standard output may be full: the page is kept
+        if report is not None:
+            _write(report, found)
+    output.leave(found)
 
 
 def _simulated(

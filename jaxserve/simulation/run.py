@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from costmodel import endings
 from jaxserve.load.asked import Asked, Load
 from jaxserve.load.record import Record
 from jaxserve.load.recorder import Recorder
 from jaxserve.load.result import Run
-from jaxserve.load.run import INTERRUPTED
 from jaxserve.reporting.programs import StepCosts
 from jaxserve.reporting.virtual_steps import VirtualSteps
 from jaxserve.scheduling.names import policy_json
@@ -37,7 +37,7 @@ def run_load(
     ended: Callable[[int], None] = lambda count: None,
     priced: bool = False,
 ) -> Run:
-    """Simulate it. After Ctrl-C it is the run up to then.
+    """Simulate it. After Ctrl-C or a signal like it it is the run up to then.
 
     Args:
       part: number of this load among those that are asked.
@@ -62,8 +62,8 @@ def run_load(
     clients = Scheduled(load.schedule(rng), requests, until=asked.duration)
     try:
         totals = simulate(policy, state, clients, deployment.steps.seconds, faults=faults, watch=Watches(*watches))
-    except KeyboardInterrupt:
-        why = INTERRUPTED
+    except KeyboardInterrupt as error:
+        why = endings.why(error)
     records = [*kept, *recorder.records()]
     return Run.of(
         records,

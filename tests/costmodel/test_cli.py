@@ -146,4 +146,4 @@ def test_ctrl_c_within_a_callback_of_the_collector_is_not_lost():
         "gc.collect()",
         "time.sleep(100)",
     )
-    assert ended("\n    ".join(lines)) == (2, "error: interrupted; nothing was kept\n")
+    assert ended("\n    ".join(lines)) == (2, "error: interrupted by Ctrl-C; nothing was kept\n")

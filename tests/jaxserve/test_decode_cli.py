@@ -72,7 +72,7 @@ def test_help_has_an_example(tmp_path: Path):
     [
         (ValueError("it broke\nbadly"), 1, "error: a fault of jaxserve, please report it: ValueError: it broke"),
         (AssertionError(), 1, "error: a fault of jaxserve, please report it: AssertionError: (no message)"),
-        (KeyboardInterrupt(), 2, "error: interrupted; nothing was kept"),
+        (KeyboardInterrupt(), 2, "error: interrupted by Ctrl-C; nothing was kept"),
         (
             MemoryError(),
             2,
@@ -171,4 +171,4 @@ def test_ctrl_c(seconds: float, tmp_path: Path):
         child.send_signal(signal.SIGINT)
         out, err = child.communicate(timeout=120)
     assert child.returncode == 2 and out == ""
-    assert error_line(err) == "error: interrupted; nothing was kept"
+    assert error_line(err) == "error: interrupted by Ctrl-C; nothing was kept"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from jaxserve.engine import Engine
-from jaxserve.offline import Offline, Shield
+from jaxserve.offline import Offline
 from jaxserve.sampling_params import SamplingParams
 from jaxserve.serve_settings import ServeSettings
 from jaxserve.setup import choose
@@ -110,29 +110,3 @@ def test_ctrl_c_is_heard_between_steps(engine: Engine, monkeypatch: pytest.Monke
     assert [tuple(handle.answers[0].tokens) for handle in offline.handles] == [expected(p, 6)[:2] for p in ("hello", "a")]
     monkeypatch.undo()
     assert run(Offline(engine, [("good morning", SIX)])) == [expected("good morning", 6)]
-
-
-def test_the_second_ctrl_c_gets_through():
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    reached = False
-    try:
-        with Shield() as shield, pytest.raises(KeyboardInterrupt), shield.up():
-            signal.raise_signal(signal.SIGINT)
-            reached = True
-            signal.raise_signal(signal.SIGINT)
-            raise AssertionError("it was held back")
-        with Shield(), pytest.raises(KeyboardInterrupt):  # nothing is held back while it is down
-            signal.raise_signal(signal.SIGINT)
-    finally:
-        signal.signal(signal.SIGINT, before)
-    assert reached
-
-
-def test_somebody_elses_handler_stays():
-    mine = lambda *_: None  # noqa: E731
-    before = signal.signal(signal.SIGINT, mine)
-    try:
-        with Shield() as shield, shield.up():
-            assert signal.getsignal(signal.SIGINT) is mine
-    finally:
-        signal.signal(signal.SIGINT, before)

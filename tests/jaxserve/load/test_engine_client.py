@@ -15,7 +15,7 @@ from jaxserve.load.client import Item
 from jaxserve.load.engine_client import EngineClient
 from jaxserve.load.measure import measure
 from jaxserve.load.parts import STAGES, split
-from jaxserve.load.run import INTERRUPTED, play
+from jaxserve.load.run import play
 from jaxserve.load.schedule import Closed, Open
 from jaxserve.load.source import Alphabet
 from jaxserve.scheduling.continuous import Continuous
@@ -114,7 +114,7 @@ def test_ctrl_c_between_steps(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(server.engine, "step", hit)
     with server:
         records, why = play(server, Closed(3), items(100, output=4))
-    assert why == INTERRUPTED and server.engine.idle and not server.engine.live and server.idle
+    assert why == "interrupted by Ctrl-C" and server.engine.idle and not server.engine.live and server.idle
     unfinished = [record for record in records if record.reason == "unfinished"]
     assert len(unfinished) == 3 and any(record.tokens for record in unfinished)
     assert [record.id for record in sorted(records)] == list(range(len(records)))

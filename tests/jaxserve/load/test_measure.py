@@ -10,7 +10,6 @@ import pytest
 from jaxserve.load.asked import Asked
 from jaxserve.load.measure import check_clients, measure
 from jaxserve.load.result import Pool
-from jaxserve.load.run import INTERRUPTED
 from jaxserve.load.session import Session
 from jaxserve.load.slo import SLO
 from jaxserve.load.source import Alphabet
@@ -78,7 +77,11 @@ def test_ctrl_c_between_two_runs(saturate: bool):
     made: list[int] = []
     asked = Asked(rates=(2.0,) if saturate else (2.0, 4.0), requests=20, saturate=saturate, slo=SLO(ttft={95: 1.0}))
     found = dataclasses.replace(session(Blocking(0.1, 2), asked), fresh=fresh).run()
-    assert [run.complete for run in found.runs] == [True] and found.cut == found.why == INTERRUPTED and found.saturation is None
+    assert (
+        [run.complete for run in found.runs] == [True]
+        and found.cut == found.why == "interrupted by Ctrl-C"
+        and found.saturation is None
+    )
     with pytest.raises(KeyboardInterrupt):
         dataclasses.replace(session(Blocking(0.1, 2), asked), fresh=lambda: signal.raise_signal(signal.SIGINT)).run()
 
