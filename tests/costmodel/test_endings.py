@@ -18,7 +18,7 @@ import pytest
 from costmodel.endings import CODES, PATIENCE, SIGNALS, Interrupted, Shield, at_once, heard, why
 
 ROOT = Path(__file__).resolve().parents[2]
-NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM", signal.SIGHUP: "SIGHUP"}
+NAMES: dict[int, str] = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM", signal.SIGHUP: "SIGHUP"}
 each = pytest.mark.parametrize("sent", NAMES, ids=str)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from costmodel.endings import heard
 from jaxserve.engine import Engine
 from jaxserve.rerun import rerun
 from jaxserve.scheduling.names import POLICIES
@@ -142,7 +143,8 @@ def test_who_waited_too_long_has_no_answer(here: Any):
     assert (found["answered"], found["expired"], found["interrupted"]) == (0, 4, False)
 
 
-def test_ctrl_c_keeps_what_there_is(here: Any, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize(("sent", "named"), [(signal.SIGINT, "Ctrl-C"), (signal.SIGTERM, "SIGTERM"), (signal.SIGHUP, "SIGHUP")])
+def test_a_signal_keeps_what_there_is(here: Any, monkeypatch: pytest.MonkeyPatch, sent: signal.Signals, named: str):
     """During the fourth step: the first answer has ended, the other is cut, two prompts have none."""
     (Path("prompts.jsonl")).write_text("\n".join(json.dumps({"prompt": prompt}) for prompt in PROMPTS))
     taken, step = [0], Engine.step
@@ -150,31 +152,19 @@ def test_ctrl_c_keeps_what_there_is(here: Any, monkeypatch: pytest.MonkeyPatch):
     def interrupted(engine: Engine) -> Any:
         taken[0] += 1
         if taken[0] == 4:
-            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(sent)
         return step(engine)
 
     monkeypatch.setattr(Engine, "step", interrupted)
     second = expected("hello", 6)[1]
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
+    with heard():
         ran = here(
-            "--prompts",
-            "prompts.jsonl",
-            "--stop-id",
-            str(second),
-            "--log",
-            "steps.jsonl",
-            "--json",
-            "--policy",
-            "static",
-            "--max-tokens",
-            "30",
+            *("--prompts", "prompts.jsonl", "--stop-id", str(second), "--log", "steps.jsonl", "--json", "--policy", "static"),
+            *("--max-tokens", "30"),
         )
-    finally:
-        signal.signal(signal.SIGINT, before)
     assert ran.code == 2
     assert error_line(ran.err) == (
-        "error: interrupted when 1 of 4 prompts had their answers; those of the others end with abort"
+        f"error: interrupted by {named} when 1 of 4 prompts had their answers; those of the others end with abort"
     )
     assert ran.answers == {0: [expected("hello", 6)[:2]], 1: [expected("a", 6)[:4]]}
     assert [line["answers"][0]["finish_reason"] for line in ran.lines[:-1]] == ["stop", "abort"]
