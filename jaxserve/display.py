@@ -12,6 +12,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
+from costmodel.tables import console as standard_output
 from jaxserve.completion import Completion
 from jaxserve.handle import Handle
 from jaxserve.programs import Program
@@ -74,7 +75,7 @@ class Printed:
     """
 
     def __init__(self, console: Console | None = None, clock: Callable[[], float] = time.monotonic):
-        self._console = console or Console(width=None if Console().is_terminal else 170, highlight=False)
+        self._console = console or standard_output()
         self._clock, self._rate, self._next = clock, Rate(clock), clock()
         # Not by a thread of its own: it would draw in the middle of a step.
         self._live = Live(console=self._console, auto_refresh=False, transient=True) if self._console.is_terminal else None
@@ -97,11 +98,12 @@ class Printed:
         self._rate.add(tokens)
         if self._live and self._clock() >= self._next:
             self._next = self._clock() + EVERY
-            most = max(self._console.height - 3, 1)
             width = self._console.width
+            line = status_line(status(), self._rate.per_second, width)
+            most = max(self._console.height - 3 - line.plain.count("\n"), 1)
             lines = [tail(handle, number, i, width) for handle, number in live.items() for i in range(len(handle.answers))]
             growing = [line for line in lines if line][:most]
-            self._live.update(Group(*map(Text, growing), status_line(status(), self._rate.per_second)), refresh=True)
+            self._live.update(Group(*map(Text, growing), line), refresh=True)
 
     def ended(self, number: int, completion: Completion) -> None:
         self._console.print(Text(f"prompt {number + 1}", "bold"), f"{completion.prompt!r}", markup=False)
@@ -132,8 +134,8 @@ def tail(handle: Handle, number: int, sample: int, width: int) -> str:
     return name + text
 
 
-def status_line(status: Status, rate: float) -> Text:
-    """Counts at this moment, and tokens a second over the last few."""
+def status_line(status: Status, rate: float, width: int) -> Text:
+    """Counts at this moment, and tokens a second over the last few; in as many lines as it takes."""
     share = f" ({status.pages / status.total_pages:.0%})" if status.total_pages else ""
     parts = [
         f"running {status.running}",
@@ -144,4 +146,10 @@ def status_line(status: Status, rate: float) -> Text:
     ]
     if (accepted := status.acceptance.rate) is not None:
         parts.append(f"drafts accepted {accepted:.0%}")
-    return Text(" | ".join(parts), "bold", no_wrap=True, overflow="ellipsis")
+    lines = parts[:1]
+    for part in parts[1:]:
+        if len(lines[-1]) + len(part) + 3 <= width:
+            lines[-1] += f" | {part}"
+        else:
+            lines.append(part)
+    return Text("\n".join(lines), "bold")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from rich.console import Console
 from rich.text import Text
 
 from costmodel.measure import Ceilings
+from costmodel.tables import console
 from jaxserve.generation import Row, StepRecord
 from jaxserve.predict import Analytical
 from jaxserve.programs import Program
@@ -86,14 +86,14 @@ class Outcome:
 
     def show(self, completions: int) -> None:
         """Print some completions, what was compiled, and a table for each batch size."""
-        console = Console(width=None if Console().is_terminal else 170, highlight=False)
+        shown = console()
         for row in self.runs[-1].rows[:completions]:
-            console.print(Text("prompt", "bold"), f" {self.tokenizer.decode(row.prompt)!r}", markup=False)
-            console.print(Text("answer", "bold"), f" {self.answer(row)!r} ({row.reason})\n", markup=False)
-        console.print(programs_table(self.programs))
-        console.print(f"\n{self.summary()}\n", markup=False)
+            shown.print(Text("prompt", "bold"), f" {self.tokenizer.decode(row.prompt)!r}", markup=False)
+            shown.print(Text("answer", "bold"), f" {self.answer(row)!r} ({row.reason})\n", markup=False)
+        shown.print(programs_table(self.programs))
+        shown.print(f"\n{self.summary()}\n", markup=False)
         for run in self.runs:
-            console.print(table(run.reports, run.title))
+            shown.print(table(run.reports, run.title))
 
     def answer(self, row: Row) -> str:
         """A row's text without the token that ended it."""

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 
 from costmodel import cli
+from costmodel.tables import console
 from jaxserve.rerun import Rerun, rerun
 from jaxserve.scheduling.plan import Plan
 from jaxserve.scheduling.state import State
@@ -53,7 +53,7 @@ def main(log: Path, plans: bool, summary: bool, as_json: bool) -> None:
         print(json.dumps({"log": str(log), **to_json(found), "summary": sums.to_json(found.header.clock)}, indent=1))
     else:
         if summary:
-            Console().print(sums.table(found.header.clock))
+            console().print(sums.table(found.header.clock))
         print("\n".join(verdict(found)))
     if not found.equal:
         raise click.exceptions.Exit(1)

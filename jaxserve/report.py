@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from rich.table import Table
 
 from costmodel.clock import Timings
 from costmodel.ledger import Ledger
 from costmodel.measure import Ceilings
 from costmodel.nominal import nominal_of_model
+from costmodel.tables import Table
 from costmodel.terms import StepCost
 from jaxserve.generation import StepRecord
 from jaxserve.model import Model
@@ -121,9 +121,9 @@ def report(
 
 def table(reports: Sequence[ProgramReport], title: str) -> Table:
     """For people."""
-    view = Table(title=title, title_justify="left", caption=_CAPTION, caption_justify="left", pad_edge=False, padding=(0, 1))
+    view = Table(title=title, caption=_CAPTION)
     for name in ("program", "pages\nwide", "rows\nlive+pad", "steps", "ms/step\nmedian", "ms/step\nP95", "tok/s\n"):
-        view.add_column(name, justify="left" if name == "program" else "right", no_wrap=True)
+        view.add_column(name, "left" if name == "program" else "right")
     for name in (
         "weights\nMB ¹",
         "KV\nMB ¹",
@@ -135,7 +135,7 @@ def table(reports: Sequence[ProgramReport], title: str) -> Table:
         "GB/s\n(of max) ³",
         "GFLOP/s\n(of max) ³",
     ):
-        view.add_column(name, justify="right", no_wrap=True)
+        view.add_column(name, "right")
     for r in reports:
         view.add_row(
             r.program,
@@ -189,9 +189,9 @@ def programs_table(programs: Sequence[Program]) -> Table:
     """What was compiled: seconds, and XLA's argument, temp and alias bytes. A kept program's seconds are those of loading it."""
     kept = sum(p.kept for p in programs)
     note = f"; {kept} of {len(programs)} from the compile cache, loaded in these seconds" if kept else ""
-    view = Table(title=f"Compiled programs{note}", title_justify="left", pad_edge=False)
+    view = Table(title=f"Compiled programs{note}")
     for name in ("program", "pages wide", "compile s", "arguments MB", "temp MB", "alias MB"):
-        view.add_column(name, justify="left" if name == "program" else "right", no_wrap=True)
+        view.add_column(name, "left" if name == "program" else "right")
     for p in programs:
         sizes = (p.totals.argument_bytes, p.totals.temp_bytes, p.totals.alias_bytes)
         cells = ["unknown" if x is None else f"{x / 1e6:,.1f}" for x in sizes]

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
-from rich.table import Table
 
 from costmodel.host import host_key, today
+from costmodel.tables import Table
 from jaxserve.programs import Program
 from jaxserve.report import programs_json
 from jaxserve.scheduling.names import policy_json
@@ -85,7 +85,7 @@ class Results:
     def table(self) -> Table:
         """The summary."""
         table = self.steps.table("monotonic")
-        table.title, table.title_justify = "The run", "left"
+        table.title = "The run"
         if self.setup.settings.remembers:
             table.add_row("prompt tokens found in the prefix cache", str(self.status.cached), "counted")
         if found := self._speculation():

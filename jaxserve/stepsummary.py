@@ -6,9 +6,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from rich.table import Table
-
 from costmodel.clock import Timings
+from costmodel.tables import Table
 from jaxserve.scheduling.kinds import Kinds
 from jaxserve.scheduling.names import memory_json
 from jaxserve.scheduling.outcome import End, Outcome

@@ -20,11 +20,11 @@ from pathlib import Path
 import click
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 
 from costmodel import cli
 from costmodel.clock import RunQueue, Timings
 from costmodel.host import host_key, today
+from costmodel.tables import Table
 from models.errors import UserError
 from scripts.peers import Engine, LlamaCpp, Ours, Transformers, packaged_file, write_gguf
 
@@ -185,7 +185,7 @@ def tell(result: dict, as_json: bool) -> None:
     if as_json:
         return
     console = Console(width=None if Console().is_terminal else 120, highlight=False)
-    view = Table(title=f"{result['title']} (contention {result['contention'] or 0:.2f})", title_justify="left")
+    view = Table(title=f"{result['title']} (contention {result['contention'] or 0:.2f})")
     for name in ("engine", "ms, median", "P5", "P95", "tokens/s"):
         view.add_column(name, justify="left" if name == "engine" else "right")
     for label, lane in result["lanes"].items():

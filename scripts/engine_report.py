@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
+
+from costmodel.tables import Table
 
 Result = Mapping[str, Any]
 

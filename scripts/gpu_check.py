@@ -15,12 +15,12 @@ from typing import Any
 import click
 import jax
 from rich.console import Console
-from rich.table import Table
 
 from costmodel import cli
 from costmodel.chips import Chip, chip_of_device
 from costmodel.host import host_key, today
 from costmodel.measure import Ceilings, ceilings
+from costmodel.tables import Table
 from jaxserve.agreement import Agreement, compare_with_f32
 from jaxserve.memory import check_memory, pool_bytes, workspace_bytes
 from jaxserve.model import load_model
@@ -142,9 +142,9 @@ def show(facts: dict[str, Any], compared: Agreement | None, limits: Ceilings, ch
         f"{facts['model']} in {facts['dtype']}, decode with {facts['context']} tokens in the cache of every row\n"
         f"{sheet}; measured read {limits.read_bandwidth / 1e9:,.0f} GB/s ({limits.date})"
     )
-    view = Table(title=title, title_justify="left", pad_edge=False)
+    view = Table(title=title)
     for name, *_ in COLUMNS:
-        view.add_column(name, justify="right", no_wrap=True)
+        view.add_column(name, justify="right")
     for p in points:
         if not p.skipped:
             view.add_row(*(_number(getattr(p, field), unit, digits) for _, field, unit, digits in COLUMNS))

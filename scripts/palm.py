@@ -14,7 +14,6 @@ from typing import Any
 
 import click
 from rich.console import Console
-from rich.table import Table
 
 from costmodel import cli
 from costmodel.chips import find_chip
@@ -22,6 +21,7 @@ from costmodel.layouts import Layout, Mesh
 from costmodel.partitioning import LayoutSearch, max_context
 from costmodel.sharded import Links
 from costmodel.shares import BF16
+from costmodel.tables import Table
 from scripts.palm_runs import BF16_TOKEN, CACHE_SHARE, CONTEXTS, INT8_TOKEN, RUNS, SERIAL, Run
 
 CHIP = find_chip("tpu-v4")
@@ -201,9 +201,9 @@ def tell(result: dict[str, Any]) -> None:
 
 
 def _table(console: Console, title: str, columns: tuple[str, ...], rows: list[list[str]]) -> None:
-    view = Table(title=title, title_justify="left")
+    view = Table(title=title)
     for i, column in enumerate(columns):
-        view.add_column(column, justify="left" if i == 0 else "right", no_wrap=True)
+        view.add_column(column, justify="left" if i == 0 else "right")
     for row in rows:
         view.add_row(*row)
     console.print(view)

@@ -17,7 +17,6 @@ from typing import Any
 
 import click
 from rich.console import Console
-from rich.table import Table
 
 from costmodel import cli
 from costmodel.architecture import Architecture
@@ -25,6 +24,7 @@ from costmodel.catalog import find_architecture
 from costmodel.layouts import Layout, Mesh
 from costmodel.ledger import Ledger, ledger
 from costmodel.stages import sharded_step
+from costmodel.tables import Table
 from costmodel.targets import compile_for
 from scripts.partitioned_step import PartitionedStep
 
@@ -142,7 +142,7 @@ def file_name(target: str, name: str) -> str:
 
 
 def tell(result: dict[str, Any]) -> None:
-    view = Table(title=f"{result['target']}, {result['case']}", title_justify="left")
+    view = Table(title=f"{result['target']}, {result['case']}")
     for i, column in enumerate(("B a chip", "axes", "analytical", "compiled", "ratio")):
         view.add_column(column, justify="left" if i < 2 else "right")
     totals = [

@@ -12,10 +12,10 @@ import time
 import click
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 
 from costmodel import cli
 from costmodel.host import host_key, today
+from costmodel.tables import Table
 from jaxserve.bucket import Bucket
 from jaxserve.compiling import Compiling
 from jaxserve.model import load_model
@@ -81,7 +81,7 @@ def main(model: str, prompts: tuple[int, ...], tokens: int, rounds: int, as_json
     if as_json:
         print(json.dumps({**facts, "measured_tokens_per_second": found}))
         return
-    table = Table(title="tokens of prompts a second (measured; a value a round)", title_justify="left")
+    table = Table(title="tokens of prompts a second (measured; a value a round)")
     for name in ("program", *(f"prompts of {prompt}" for prompt in prompts)):
         table.add_column(name)
     for name, rates in found.items():

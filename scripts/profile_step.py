@@ -18,11 +18,11 @@ import click
 import jax
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 
 from costmodel import cli
 from costmodel.clock import Clock, RunQueue
 from costmodel.host import host_key, today
+from costmodel.tables import Table
 from jaxserve.bucket import Bucket
 from jaxserve.memory import check_memory, pool_bytes, workspace_bytes
 from jaxserve.model import load_model

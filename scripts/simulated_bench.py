@@ -15,10 +15,10 @@ from typing import Any
 import click
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 
 from costmodel import cli
 from costmodel.host import host_key, today
+from costmodel.tables import Table
 from jaxserve.calibration.machine import Machine
 from jaxserve.load.percentile import RULE, percentile
 from jaxserve.pool import Pool
@@ -65,7 +65,7 @@ def served(machine: Machine, config: ModelConfig, kind: str, policy: Policy, wor
 
 def table(found: Mapping[str, Mapping[str, Any]]) -> Table:
     """A line a policy."""
-    shown = Table(title="The same requests (simulated, with step times calibrated on this machine)", title_justify="left")
+    shown = Table(title="The same requests (simulated, with step times calibrated on this machine)")
     for name in (
         "policy",
         "s",

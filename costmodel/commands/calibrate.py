@@ -7,8 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rich.table import Table
-
 from costmodel.analytical import step_cost
 from costmodel.calibration.calibration import Calibration
 from costmodel.calibration.coverage import Coverage, coverage
@@ -20,6 +18,7 @@ from costmodel.chip import Chip
 from costmodel.chips import find_chip
 from costmodel.commands.choices import ModelChoice, choose_model
 from costmodel.commands.output import Output, table
+from costmodel.tables import Table
 from costmodel.written import check_out, write_out
 
 Bar = Callable[[str, int], Callable[[int], None]]

@@ -6,13 +6,12 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich.table import Table
-
 from costmodel.analytical import step_cost
 from costmodel.chip import Chip
 from costmodel.commands.choices import ModelChoice
 from costmodel.commands.output import Output, giga, table
 from costmodel.reconcile import Reconciliation
+from costmodel.tables import Table
 from costmodel.terms import StepCost
 
 ANALYTICAL, COMPILED, MEASURED = "¹ analytical", "² compiled", "³ measured"

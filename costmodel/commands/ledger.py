@@ -7,13 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
-
 from costmodel.commands.choices import choose_chip, choose_model
 from costmodel.commands.output import Output, giga, table
 from costmodel.ledger import Ledger, Line, ledger
 from costmodel.program import StepProgram
 from costmodel.study import Study
+from costmodel.tables import Table
 from costmodel.target_table import TARGETS
 from costmodel.targets import compile_for
 from models.errors import UserError

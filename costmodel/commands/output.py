@@ -9,11 +9,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from rich import box
-from rich.console import Console
-from rich.table import Table
-
-WIDTH = 168  # of tables where standard output is no terminal
+from costmodel.tables import Table, console
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,10 +39,9 @@ class Output:
             writer.writerows(self.rows)
             print(text.getvalue(), end="")
         else:
-            terminal = Console().is_terminal
-            console = Console(width=None if terminal else WIDTH, highlight=False, soft_wrap=not terminal)
+            shown = console()
             for part in self.parts:
-                console.print(part, markup=False) if isinstance(part, str) else console.print(part)
+                shown.print(part, markup=False, soft_wrap=isinstance(part, str) and not shown.is_terminal)
 
 
 def table(
@@ -59,10 +54,9 @@ def table(
     rules: Sequence[int] = (),
 ) -> Table:
     """A table of figures. The first `left` columns are names and the last `words` prose; a rule stands before the rows `rules`."""
-    view = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, title_style="bold")
+    view = Table(title=title, ruled=False)
     for i, name in enumerate(columns):
-        prose = i >= len(columns) - words
-        view.add_column(name, justify="left" if i < left or prose else "right", no_wrap=not prose)
+        view.add_column(name, "left" if i < left or i >= len(columns) - words else "right")
     for i, row in enumerate(rows):
         if i in rules:
             view.add_section()

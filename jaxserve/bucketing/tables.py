@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rich.table import Table
-
 from costmodel.commands.output import Output, giga, table
+from costmodel.tables import Table
 from jaxserve.bucketing.economics import Choice, Share
 from jaxserve.bucketing.study import Cliff, Study, shapes
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from rich.table import Table
-
 from costmodel.calibration.held_out import Errors
 from costmodel.commands.calibrate import error_table, parameter_table
 from costmodel.commands.output import Output, table
 from costmodel.measure import QUIET
+from costmodel.tables import Table
 from jaxserve.calibration.run import LEVEL, Found
 
 TARGET = "target: median 5 % on decode steps that were held out"

@@ -7,14 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.table import Table
 
 from costmodel.endings import CODES
+from costmodel.tables import Table, console
 from jaxserve.load.session import Found
 
 CUT_SHORT = 3  # exit code of runs that are not complete for another reason than a signal
-WIDTH = 160  # of the tables where there is no terminal
 
 
 def show(found: Found, as_json: bool, more: Sequence[Table | str] = ()) -> None:
@@ -22,9 +20,7 @@ def show(found: Found, as_json: bool, more: Sequence[Table | str] = ()) -> None:
     if not as_json:
         from jaxserve.load import tables
 
-        tables.show(
-            Console(width=None if Console().is_terminal else WIDTH, highlight=False), found.runs, found.saturation, more
-        )
+        tables.show(console(), found.runs, found.saturation, more)
     else:
         print(json.dumps(to_json(found), allow_nan=False))
 

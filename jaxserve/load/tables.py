@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator, Sequence
 
 from rich.console import Console
-from rich.table import Table
 
+from costmodel.tables import Table
 from jaxserve.load.metrics import CHUNKED, DEFINITIONS
 from jaxserve.load.quantiles import PERCENTS, Quantiles
 from jaxserve.load.result import Run
@@ -194,7 +194,7 @@ def footnotes(runs: Sequence[Run]) -> Iterator[str]:
 
 
 def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left")
+    table = Table(title=title)
     for i, column in enumerate(columns):
         table.add_column(
             column, justify="left" if not i or column in ("how much", "verdict", "witness", "what is wrong") else "right"

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rich.table import Table
-
 from costmodel.commands.output import Output, table
+from costmodel.tables import Table
 from jaxserve.load.percentile import RULE
 from jaxserve.service.compare import peer_error, to_json
 from jaxserve.service.fit import Fitted

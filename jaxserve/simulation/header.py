@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from rich.table import Table
-
+from costmodel.tables import Table
 from jaxserve.load.result import Run
 from jaxserve.serve_settings import LINK
 from jaxserve.simulation.deployment import Deployment
@@ -47,7 +46,7 @@ def full_step(found: Deployment) -> str:
 
 def steps_table(runs: Sequence[Run]) -> Table:
     """What the steps of every run came to."""
-    table = Table(title="Steps (simulated)", title_justify="left")
+    table = Table(title="Steps (simulated)")
     for name in ("load", "steps", "sequences of a step, mean", "most", "KV pages, most", "preemptions", "workers busy"):
         table.add_column(name, justify="left" if name == "load" else "right")
     for run in runs:

@@ -6,9 +6,8 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from rich.table import Table
-
 from costmodel.commands.output import table
+from costmodel.tables import Table
 from jaxserve.load.metrics import Summary
 from jaxserve.sizing.line import Line
 from jaxserve.sizing.step_times import LEVEL

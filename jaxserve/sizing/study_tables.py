@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from rich.table import Table
-
 from costmodel.commands.output import Output, table
 from costmodel.sizing import gib
+from costmodel.tables import Table
 from jaxserve.load.quantiles import Quantiles
 from jaxserve.load.saturation import Saturation
 from jaxserve.sizing.interval_tables import plain_ends, spans

@@ -35,9 +35,11 @@ def handle(id: int, text: str, *samples: str) -> Handle:
 
 def test_the_status_line():
     line = "running 3 | waiting 1 | pages 12 of 48 (25%) | 1234 tokens | 57 tokens/s"
-    assert status_line(STATUS, 56.7).plain == line
+    assert status_line(STATUS, 56.7, 80).plain == line
+    assert status_line(STATUS, 56.7, 66).plain == line.replace(" | 57", "\n57")
+    assert status_line(STATUS, 56.7, 9).plain == line.replace(" | ", "\n")  # nothing is cut
     tried = Acceptance().verified(4, 4)  # three of four drafts were right
-    assert status_line(STATUS._replace(acceptance=tried), 56.7).plain == line + " | drafts accepted 75%"
+    assert status_line(STATUS._replace(acceptance=tried), 56.7, 99).plain == line + " | drafts accepted 75%"
 
 
 def test_an_answer_that_grows_is_one_line():
