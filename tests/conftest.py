@@ -12,6 +12,7 @@ import os
 import shutil
 import signal
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import jax
@@ -20,6 +21,7 @@ from hypothesis import settings
 from pytest import TerminalReporter
 
 from costmodel.accelerators import spare_jax_the_search
+from tests.whole_tables import every_one_that_is_printed
 
 spare_jax_the_search()
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -41,6 +43,13 @@ def pytest_configure(config: pytest.Config) -> None:
     jax.config.update("jax_compilation_cache_dir", str(config.rootpath / ".pytest_cache" / "compiled"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def whole_tables() -> Iterator[None]:
+    """Whatever table a command prints in a test loses no digit where the screen is narrow."""
+    with every_one_that_is_printed():
+        yield
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

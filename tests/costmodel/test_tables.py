@@ -1,4 +1,4 @@
-"""The one printer of tables. Oracle: the words of the table at a width where everything fits, counted; and lines by hand."""
+"""The one printer of tables. Oracle: the words that were put into it, counted; and lines by hand."""
 
 from __future__ import annotations
 
