@@ -7,6 +7,8 @@ import gzip
 import math
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 
@@ -22,6 +24,7 @@ from jaxserve.load.source import Alphabet
 from models.errors import UserError
 from tests.jaxserve.load.dialects import DIALECTS, events, text
 from tests.jaxserve.load.fake_server import FakeServer, serving
+from tests.test_layers import ROOT
 
 pytest.importorskip("httpx2", reason="needs the extra http")
 
@@ -41,7 +44,7 @@ def go(server: FakeServer, schedule, n: int, output: int = 4, **options) -> Play
 def test_what_is_asked_and_what_comes():
     with serving(token=0.002) as server:
         records, why = go(server, Open(iter([0.0, 0.01, 0.02])), 3)
-    assert not why and [body["prompt"] for body in server.asked] == [[i, 2, 3] for i in range(3)]
+    assert not why and sorted(body["prompt"] for body in server.asked) == [[i, 2, 3] for i in range(3)]
     assert all(body["max_tokens"] == 4 and body["stream"] and body["ignore_eos"] for body in server.asked)
     assert {body["model"] for body in server.asked} == {"fake"} and server.asked[0]["stream_options"] == {"include_usage": True}
     for one in records:
@@ -226,11 +229,29 @@ def test_a_stream_that_stays_open_after_its_end(monkeypatch: pytest.MonkeyPatch)
     assert not why and [(record.reason, len(record.tokens)) for record in records] == [("length", 2), ("length", 4)]
 
 
+@contextlib.contextmanager
+def elsewhere() -> Iterator[str]:
+    """The URL of a fake server in another process, which ends when its standard input does."""
+    body = "import sys; from tests.jaxserve.load.fake_server import serving\n"
+    body += "with serving(together=1) as server: print(server.url, flush=True); sys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", body], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
+    ) as child:
+        assert child.stdin and child.stdout
+        try:
+            yield child.stdout.readline().strip()
+        finally:
+            child.stdin.close()
+
+
 def test_no_files_are_left_here():
-    """A limit of the client's machine is no sign that the server is gone: those requests fail, with that reason, and the run goes on."""
+    """A limit of the client's machine is no sign that the server is gone: those requests fail, with that reason, and the run goes on.
+
+    The server is a process of its own: here it would find no files to take connections in.
+    """
     resource = pytest.importorskip("resource")
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with serving(together=1) as server, HttpClient(server.url) as client:
+    with elsewhere() as url, HttpClient(url) as client:
         taken = [os.open(os.devnull, os.O_RDONLY)]
         resource.setrlimit(resource.RLIMIT_NOFILE, (taken[0] + 100, limits[1]))
         try:
