@@ -139,10 +139,8 @@ class ServeSettings:
                 raise UserError(f"{name} {shown(value)} is unknown; give {', '.join(each for each in known if each)}")
         if self.prefix_cache is not None:
             settle(self, prefix_cache=boolean("prefix_cache", self.prefix_cache))
-        for name in ("ladder", "compile_cache", "log"):
+        for name in ("ladder", "log"):
             value = getattr(self, name)
-            if isinstance(value, bool) and name == "compile_cache":
-                continue
             if value is not None and not (isinstance(value, str | os.PathLike) and os.fspath(value)):
                 raise UserError(f"{name} is {shown(value)}; give a path, as a text")
         if self.log is not None:

@@ -191,7 +191,7 @@ class Mix:
                 most = min(len(r.pending), segment.query)
                 count = int(self.draw.integers(1, most + 1))
                 segment.tokens[i, :count], segment.start[i], segment.count[i] = r.pending[:count], r.cached, count
-                segment.table[i], sampling.seed[i] = r.pages, r.sampling.seed
+                segment.table[i], sampling.seed[i] = r.pages, r.sampling.seed or 0
                 counts.append((r, count))
         self.pool, outputs = served().programs[bucket](self.pool, work)
         drawn = [np.asarray(output.tokens)[i, 0] for part, output in zip(parts, outputs, strict=True) for i in range(len(part))]

@@ -48,7 +48,7 @@ def written(path: Path, policy: Policy, *memories: Memory, run: Callable[[Plan],
         Request(3, tuple(range(90)), 2),
         Request(4, (1, 2, 3, 4, 5, 8), 3, arrival=2.0, reuse=False),
         Request(5, (9,), 9, arrival=2.5, deadline=2.75, priority=3),
-        Request(6, (1, 2, 3), 5, arrival=3.0),
+        Request(6, (1, 2, 3), 5, arrival=3.0, seed=7),
     ]
     with StepLog(path) as log:
         watch = Watches(log, Timed(log))
