@@ -30,7 +30,8 @@ PATIENCE = (
     5.0  # s for what an error says, for the end of a body after [DONE], and for the question whether anybody still listens
 )
 IDLE = 3.0  # s after which a connection isn't used again; servers close theirs after 5, perhaps while a request is on its way
-BEGINNING = 2**16  # bytes of a body that is no stream
+FIRST = 30.0  # s in which the first question must be answered
+BEGINNING, LISTING = 2**16, 2**24  # bytes that are read of an error, and of a list of models
 STREAM = "text/event-stream"
 OWN = (errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS)  # no files or no ports are left here
 
@@ -66,7 +67,7 @@ class HttpClient:
         base = url.rstrip("/").removesuffix("/v1")
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         self.gone = ""
-        self._url, self._ignore, self._count = base, ignore_eos, count
+        self._url, self._ignore, self._count, self._timeout = base, ignore_eos, count, timeout
         self._uncounted: dict[int, str] = {}  # texts of answers, by the requests' ids
         self._runner = asyncio.Runner()
         # Not through a proxy, and as many connections as there are requests: neither is to be measured.
@@ -151,16 +152,21 @@ class HttpClient:
     async def _look(self, model: str | None) -> str:
         """Whether somebody is there, and which model is to be asked for."""
         try:
-            found = await self._http.get(f"{self._url}/v1/models")
-            return model or str(found.json()["data"][0]["id"])
+            async with self._http.stream("GET", f"{self._url}/v1/models", timeout=min(self._timeout, FIRST)) as response:
+                if model:
+                    return model
+                text = await _beginning(response, LISTING)
         except http.InvalidURL as error:
             raise UserError(f"--url {self._url} is no URL ({error}); give one such as http://localhost:8000") from None
         except http.UnsupportedProtocol:
             raise UserError(f"--url {self._url} is no URL of the web; give one such as http://localhost:8000") from None
-        except http.TransportError as error:
+        except Exception as error:  # also those of a port that no machine has, which are none of the library's own
             raise UserError(f"no server answers at {self._url} ({_said(error)}); start it, or mend --url") from None
-        except (ValueError, KeyError, IndexError, TypeError):
-            raise UserError(f"the server at {self._url} doesn't list its models; name one with --model") from None
+        try:
+            return str(json.loads(text)["data"][0]["id"])
+        except (ValueError, KeyError, IndexError, TypeError, RecursionError):
+            told = f"HTTP {response.status_code}: {_in_words(text)}"
+            raise UserError(f"the server at {self._url} doesn't list its models ({told}); name one with --model") from None
 
     async def _ask(self, item: Item, intended: float) -> Record:
         """One request, from its beginning to whatever end."""
@@ -235,7 +241,8 @@ class HttpClient:
     async def _listens(self) -> None:
         """After an answer broke off: perhaps no other request is due that would find nobody there."""
         try:
-            await self._http.get(f"{self._url}/v1/models", timeout=PATIENCE)
+            async with self._http.stream("GET", f"{self._url}/v1/models", timeout=PATIENCE):
+                pass
         except http.ConnectError as problem:
             self._lost(problem)
         except (asyncio.CancelledError, http.HTTPError):  # `stop` waits for nobody; whatever else it is, somebody listens
@@ -260,7 +267,9 @@ async def _all(tasks: set[asyncio.Task[Record]]) -> None:
     await asyncio.wait(tasks)
 
 
-def _said(error: Exception) -> str:
+def _said(error: BaseException) -> str:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
     return f"{type(error).__name__}{': ' if str(error) else ''}{str(error).partition(chr(10))[0]}"
 
 
@@ -268,14 +277,23 @@ async def _complaint(response: http.Response) -> str:
     """What a response says that is no stream, in OpenAI's form or any other; of a long one its beginning."""
     if place := response.headers.get("location"):
         return f"it is at {said(place)}; give that as --url"
+    return _in_words(await _beginning(response, BEGINNING))
+
+
+async def _beginning(response: http.Response, size: int) -> str:
+    """So much of a body that is no stream, or what has come of it within `PATIENCE`."""
     body = bytearray()
     with contextlib.suppress(http.HTTPError, TimeoutError):  # what has come says enough
         async with asyncio.timeout(PATIENCE):
             async for data in response.aiter_bytes():
                 body += data
-                if len(body) > BEGINNING:
+                if len(body) > size:
                     break
-    text = body[:BEGINNING].decode("utf-8", "replace")
+    return body[:size].decode("utf-8", "replace")
+
+
+def _in_words(text: str) -> str:
+    """What an answer says that is no stream."""
     with contextlib.suppress(ValueError, RecursionError):
         return said(json.loads(text))
     return said(text)

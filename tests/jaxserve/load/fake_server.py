@@ -23,6 +23,7 @@ class FakeServer:
       connections: that were made; most: requests that were under way at once.
       keys: what requests said under Authorization.
       hold: a connection on which a whole answer was sent stays open until it is set.
+      models: the whole answer to who asks for the list of models, status line and all; empty for one of a model "fake".
       company: so many requests must be there before any of them is answered.
       cache: prompts that were seen, if the server has a prefix cache; whole prompts alone.
     """
@@ -36,8 +37,10 @@ class FakeServer:
         cached: bool = False,
         together: int = 1,
         hold: threading.Event | None = None,
+        models: bytes = b"",
     ):
         self.fault, self.token, self.first, self.hold = fault, token, first, hold
+        self.models = models
         self.cache: set[tuple[int, ...]] | None = set() if cached else None
         self.asked: list[dict[str, Any]] = []
         self.company = threading.Barrier(together)
@@ -93,6 +96,10 @@ class _Handler(BaseHTTPRequestHandler):
             self.fake.sockets.add(self.connection)
 
     def do_GET(self) -> None:
+        if self.fake.models:
+            self.close_connection = True
+            self.wfile.write(self.fake.models)
+            return
         self._whole(200, {"object": "list", "data": [{"id": "fake", "object": "model"}]})
 
     def do_POST(self) -> None:

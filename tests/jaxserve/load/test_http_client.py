@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import itertools
 import math
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import pytest
 
+from costmodel.endings import SIGNALS, heard, named
 from jaxserve.load.asked import Asked
 from jaxserve.load.client import Item
 from jaxserve.load.measure import measure
@@ -21,6 +25,7 @@ from jaxserve.load.parts import split
 from jaxserve.load.run import Played, play
 from jaxserve.load.schedule import Closed, Open
 from jaxserve.load.source import Alphabet
+from jaxserve.load.stream import Stream
 from models.errors import UserError
 from tests.jaxserve.load.dialects import DIALECTS, events, text
 from tests.jaxserve.load.fake_server import FakeServer, serving
@@ -338,6 +343,39 @@ def test_ctrl_c():
             assert unfinished in (1, 2) and client.idle  # one client may just have had its answer
 
 
+@pytest.mark.parametrize("sent", SIGNALS)
+def test_a_signal_within_the_reading_of_a_chunk(sent: int, monkeypatch: pytest.MonkeyPatch):
+    """There it would end the request's task, and with it all that was measured. Every request that was sent has its record."""
+    read, count = Stream.add, itertools.count()
+
+    def struck(stream: Stream, *event: Any) -> None:
+        if next(count) == 33:
+            signal.raise_signal(sent)
+        read(stream, *event)
+
+    monkeypatch.setattr(Stream, "add", struck)
+    with serving() as server, heard(), HttpClient(server.url) as client:
+        records, why = play(client, Closed(3), items(1000))
+    assert why == f"interrupted by {named(sent)}" and {record.reason for record in records} == {"length", "unfinished"}
+    assert sorted(record.id for record in records) == list(range(len(records))) and len(server.asked) <= len(records)
+
+
+@pytest.mark.parametrize("sent", SIGNALS)
+def test_a_signal_while_nothing_comes(sent: int):
+    """The client waits for an answer that is given only when the run is over."""
+    over = threading.Event()
+
+    def silent(number: int) -> str:
+        os.kill(os.getpid(), sent)
+        over.wait(20)
+        return ""
+
+    with serving(silent) as server, heard(), HttpClient(server.url) as client:
+        records, why = play(client, Closed(1), items(1))
+        over.set()
+    assert why == f"interrupted by {named(sent)}" and [record.reason for record in records] == ["unfinished"]
+
+
 def test_a_cache_that_the_server_tells_of():
     with serving(cached=True) as server, HttpClient(server.url) as client:
         first, _ = play(client, Closed(1), items(3))
@@ -361,8 +399,38 @@ def unheard() -> str:
         (unheard, "no server answers at http://127.0.0.1"),
         (lambda: "localhost:1", "is no URL"),
         (lambda: "ftp://localhost", "is no URL"),
+        (lambda: "http://localhost:99999", r"no server answers at http://localhost:99999 \(.*port"),
     ],
 )
 def test_nobody_there(url: Callable[[], str], said: str):
     with pytest.raises(UserError, match=said):
         HttpClient(url())
+
+
+@pytest.mark.parametrize(
+    ("wire", "told"),
+    [
+        (answer(b"<html>404</html>", "text/html", "404 Not Found"), r"\(HTTP 404: <html>404</html>\); name one with --model"),
+        (answer(b'{"error": {"message": "no key"}}', "application/json", "401 No"), r"\(HTTP 401: no key\); name one with"),
+        (answer(NESTED), r"\(HTTP 200: \[\["),
+        (answer(b'{"data": []}'), r"\(HTTP 200: \{'data'"),
+        (answer(b"\x1f\x8bno gzip", more=["Content-Encoding: gzip"]), r"\(HTTP 200: \(nothing said\)\)"),
+    ],
+)
+def test_a_server_that_lists_no_models(wire: bytes, told: str):
+    """It is asked for one that the user names, whatever it says of its list."""
+    with serving(models=wire) as server:
+        with pytest.raises(UserError, match=f"the server at {server.url} doesn't list its models {told}"):
+            HttpClient(server.url)
+        with HttpClient(server.url, "mine") as client:
+            records, _ = play(client, Closed(1), items(1))
+    assert records[0].answered and server.asked[0]["model"] == "mine"
+
+
+def test_a_server_that_accepts_and_says_nothing(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(http_client, "FIRST", 0.1)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as mute,
+        pytest.raises(UserError, match=r"ReadTimeout.*; start it, or mend --url"),
+    ):
+        HttpClient(f"http://127.0.0.1:{mute.getsockname()[1]}")

@@ -7,6 +7,8 @@ import importlib.util
 import itertools
 import json
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -201,6 +203,44 @@ def test_a_server_that_dies(here: Any):
     run = Run.from_json(ran.json)
     assert ran.code == 3 and "is gone" in error_line(ran.err) and not run.complete
     assert 5 < run.summary.answered < 1000 and run.summary.counts["failed"] >= 1
+
+
+@needs_http
+@pytest.mark.parametrize(
+    ("sent", "named", "code"), [("SIGINT", "Ctrl-C", 130), ("SIGTERM", "SIGTERM", 143), ("SIGHUP", "SIGHUP", 129)]
+)
+def test_a_signal_to_a_process(sent: str, named: str, code: int, tmp_path: Path):
+    """Sent with the tenth request: what was measured is printed and marked, and every request that was sent has a record."""
+    number = getattr(signal, sent)
+    children: list[subprocess.Popen[str]] = []
+
+    def hit(request: int) -> str:
+        if request == 10:
+            children[0].send_signal(number)
+        return ""
+
+    before = signal.signal(number, signal.SIG_DFL)  # a child inherits it where it is ignored, as under nohup
+    try:
+        with serving(hit) as server:
+            command = [
+                sys.executable,
+                "-m",
+                "jaxserve.load",
+                "--url",
+                server.url,
+                *"--clients 2 --requests 100000 --output 2 --json".split(),
+            ]
+            pipe = subprocess.PIPE
+            with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=commands.environment(tmp_path)) as child:
+                children.append(child)
+                out, err = child.communicate(timeout=120)
+    finally:
+        signal.signal(number, before)
+    assert child.returncode == code
+    assert error_line(err) == f"error: interrupted by {named}; results up to then are above, marked as incomplete"
+    run = Run.from_json(json.loads(out))
+    assert not run.complete and run.why == f"interrupted by {named}" and run.summary.answered >= 8
+    assert [record.id for record in run.records] == list(range(len(run.records))) and len(run.records) >= len(server.asked)
 
 
 @needs_http

@@ -67,6 +67,7 @@ def test_any_stream_cut_anywhere(body: bytes, cuts: list[int]):
     ends = [0, *sorted(min(cut, len(body)) for cut in cuts), len(body)]
     parts = [body[a:b] for a, b in itertools.pairwise(ends)]
     assert read(*parts) == slow(body)
+    assert read(*(body[i : i + 1] for i in range(len(body)))) == slow(body)
 
 
 def test_of_the_standard_itself():
@@ -78,6 +79,11 @@ def test_of_the_standard_itself():
     assert read(b"data\n\ndata\ndata\n\ndata:") == [Event("message", ""), Event("message", "\n")]
     assert read(b"data:test\n\ndata: test\n\n") == [Event("message", "test")] * 2
     assert read(b"data: YHOO\ndata: +2\ndata: 10\n\n") == [Event("message", "YHOO\n+2\n10")]
+
+
+def test_a_line_end_of_two_letters_that_comes_in_two_reads():
+    """It is one line end and no empty line, which would end the event in its middle."""
+    assert read(b"event: error\r", b"\ndata: a\r", b"\ndata: b\r", b"\n\r", b"\n") == [Event("error", "a\nb")]
 
 
 def test_a_cr_ends_its_event_at_once():
