@@ -1,7 +1,6 @@
 """Tests run on the CPU where there is no accelerator, whatever compilers for other chips are installed beside JAX.
 
 What commands compile by default and measure goes to a cache folder of this run, which its processes share, and never to the user's own.
-What tests compile themselves JAX keeps in pytest's cache folder, by the HLO that it is compiled from: most of a run's time is compilation.
 
 Hypothesis sets no deadlines: no test depends on how fast the machine is. And Ctrl-C is heard, for some tests send it: where a shell starts
 them in the background (`make test &`) it tells its children to ignore it.
@@ -15,7 +14,6 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-import jax
 import pytest
 from hypothesis import settings
 from pytest import TerminalReporter
@@ -37,12 +35,6 @@ if IN_CHARGE:
         own = Path(os.environ["XDG_CACHE_HOME"], "jaxserve")
         own.mkdir()
         shutil.copy(known, own)
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    jax.config.update("jax_compilation_cache_dir", str(config.rootpath / ".pytest_cache" / "compiled"))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
-    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
 @pytest.fixture(scope="session", autouse=True)
