@@ -1,10 +1,10 @@
-"""Which files gave what a model is served with, and what of them was left unread."""
+"""Which files gave what a model is served with, what becomes of each of their keys, and what of them was left unread."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 NEVER_DRAWN = "the model has no such token, so it is never drawn"  # why an end token is ignored
 
@@ -21,6 +21,29 @@ class Ignored(NamedTuple):
     file: str
     what: str
     why: str
+
+
+Use = Literal["read", "ignored", "refused"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Key:
+    """What becomes of one key of a file, or of one file: a row of a table of docs/models.md.
+
+    Attributes:
+      name: of it.
+      use: what becomes of it.
+      why: what it gives, why it changes nothing, or why it is refused; without a full stop.
+    """
+
+    name: str
+    use: Use
+    why: str
+
+
+def ignored_keys(why: str, *names: str) -> list[Key]:
+    """Several that are ignored for one reason."""
+    return [Key(name, "ignored", why) for name in names]
 
 
 @dataclasses.dataclass(frozen=True)

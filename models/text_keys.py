@@ -7,9 +7,8 @@ prompt has, or where an answer ends, is read; what steers training, padding or s
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Literal, NamedTuple
 
-from models.provenance import Ignored
+from models.provenance import Ignored, Key, ignored_keys
 
 TOKENIZER, TOKENIZER_CONFIG, SPECIAL_TOKENS_MAP = "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"
 ADDED_TOKENS, TEMPLATE, TEMPLATES, OLD_TEMPLATE = (
@@ -18,27 +17,7 @@ ADDED_TOKENS, TEMPLATE, TEMPLATES, OLD_TEMPLATE = (
 GENERATION_CONFIG = "generation_config.json"
 
 
-class Key(NamedTuple):
-    """One row of a table.
-
-    Attributes:
-      name: the key; ``*_token`` stands for all that end so.
-      use: what becomes of it.
-      why: what it gives, or why it changes nothing, or why it is refused; without a full stop.
-    """
-
-    name: str
-    use: Literal["read", "ignored", "refused"]
-    why: str
-
-
 _OTHERS = "no reader here takes it"
-
-
-def _ignored(why: str, *names: str) -> list[Key]:
-    return [Key(name, "ignored", why) for name in names]
-
-
 _SIDE = "nothing is padded and nothing is cut"
 _BEGIN = "the post_processor of tokenizer.json decides, as in transformers 5"
 _RULES = "the rules stand in tokenizer.json"
@@ -55,10 +34,10 @@ KEYS: Mapping[str, tuple[Key, ...]] = {
         Key("pre_tokenizer", "read", "how a text is cut into words"),
         Key("post_processor", "read", "whether a plain text begins with bos_token and ends with eos_token"),
         Key("decoder", "read", "how tokens become a text again"),
-        *_ignored("a training run's state; prompts are never cut", "truncation"),
-        *_ignored("a training run's state; prompts are never padded", "padding"),
-        *_ignored("a training run's state; a text has one encoding", "model.dropout"),
-        *_ignored("the tokenizers library checks it", "version"),
+        *ignored_keys("a training run's state; prompts are never cut", "truncation"),
+        *ignored_keys("a training run's state; prompts are never padded", "padding"),
+        *ignored_keys("a training run's state; a text has one encoding", "model.dropout"),
+        *ignored_keys("the tokenizers library checks it", "version"),
     ),
     TOKENIZER_CONFIG: (
         Key("chat_template", "read", "one template, or several by name; without chat_template.jinja"),
@@ -75,16 +54,18 @@ KEYS: Mapping[str, tuple[Key, ...]] = {
             "bos_token and eos_token by default: of LlamaTokenizer, GemmaTokenizer and Qwen2Tokenizer",
         ),
         Key("fast_tokenizer_files", "refused", "only tokenizer.json is read, and these files would be another one"),
-        *_ignored(_BEGIN, "add_bos_token", "add_eos_token"),
-        *_ignored(_RULES, "add_prefix_space", "legacy", "do_lower_case", "spaces_between_special_tokens", "sp_model_kwargs"),
-        *_ignored("a text is what its tokens say, streamed or not", "clean_up_tokenization_spaces", "errors"),
-        *_ignored("config.json has the context; prompts are never cut", "model_max_length", "max_length"),
-        *_ignored(_SIDE, "padding_side", "truncation_side", "truncation_strategy", "stride", "pad_to_multiple_of"),
-        *_ignored(_SIDE, "pad_token_type_id", "model_input_names", "return_token_type_ids"),
-        *_ignored("templates say it themselves", "use_default_system_prompt"),
-        *_ignored("a model's own code is never run", "auto_map"),
-        *_ignored(_ITSELF, "name_or_path", "tokenizer_file", "processor_class", "backend", "is_local", "local_files_only"),
-        *_ignored(
+        *ignored_keys(_BEGIN, "add_bos_token", "add_eos_token"),
+        *ignored_keys(
+            _RULES, "add_prefix_space", "legacy", "do_lower_case", "spaces_between_special_tokens", "sp_model_kwargs"
+        ),
+        *ignored_keys("a text is what its tokens say, streamed or not", "clean_up_tokenization_spaces", "errors"),
+        *ignored_keys("config.json has the context; prompts are never cut", "model_max_length", "max_length"),
+        *ignored_keys(_SIDE, "padding_side", "truncation_side", "truncation_strategy", "stride", "pad_to_multiple_of"),
+        *ignored_keys(_SIDE, "pad_token_type_id", "model_input_names", "return_token_type_ids"),
+        *ignored_keys("templates say it themselves", "use_default_system_prompt"),
+        *ignored_keys("a model's own code is never run", "auto_map"),
+        *ignored_keys(_ITSELF, "name_or_path", "tokenizer_file", "processor_class", "backend", "is_local", "local_files_only"),
+        *ignored_keys(
             _ITSELF, "response_schema", "response_template", "chat_control_tokens", "init_inputs", "transformers_version"
         ),
     ),
@@ -95,28 +76,32 @@ KEYS: Mapping[str, tuple[Key, ...]] = {
     ),
     GENERATION_CONFIG: (
         Key("eos_token_id", "read", "one or several tokens that end an answer, beside those of the other files"),
-        *_ignored(_SAMPLING, "do_sample", "temperature", "top_k", "top_p", "min_p", "top_h", "typical_p", "epsilon_cutoff"),
-        *_ignored(_SAMPLING, "eta_cutoff", "repetition_penalty", "encoder_repetition_penalty", "no_repeat_ngram_size"),
-        *_ignored(_SAMPLING, "bad_words_ids", "sequence_bias", "suppress_tokens", "begin_suppress_tokens", "guidance_scale"),
-        *_ignored(_SAMPLING, "renormalize_logits", "remove_invalid_values", "watermarking_config", "num_return_sequences"),
-        *_ignored(_SAMPLING, "stop_strings", "forced_bos_token_id", "forced_eos_token_id", "exponential_decay_length_penalty"),
-        *_ignored(_LENGTH, "max_length", "max_new_tokens", "min_length", "min_new_tokens", "max_time"),
-        *_ignored(_SEARCH, "num_beams", "num_beam_groups", "early_stopping", "length_penalty", "diversity_penalty"),
-        *_ignored(_SEARCH, "penalty_alpha", "constraints", "force_words_ids", "low_memory", "dola_layers"),
-        *_ignored("the template and the post_processor of tokenizer.json begin a text", "bos_token_id"),
-        *_ignored("only decoders are run", "decoder_start_token_id", "encoder_no_repeat_ngram_size"),
-        *_ignored("nothing is padded", "pad_token_id"),
-        *_ignored("there is always a cache", "use_cache", "cache_implementation", "cache_config", "max_cache_len"),
-        *_ignored("--speculate decides", "is_assistant", "num_assistant_tokens", "num_assistant_tokens_schedule"),
-        *_ignored(
+        *ignored_keys(_SAMPLING, "do_sample", "temperature", "top_k", "top_p", "min_p", "top_h", "typical_p", "epsilon_cutoff"),
+        *ignored_keys(_SAMPLING, "eta_cutoff", "repetition_penalty", "encoder_repetition_penalty", "no_repeat_ngram_size"),
+        *ignored_keys(
+            _SAMPLING, "bad_words_ids", "sequence_bias", "suppress_tokens", "begin_suppress_tokens", "guidance_scale"
+        ),
+        *ignored_keys(_SAMPLING, "renormalize_logits", "remove_invalid_values", "watermarking_config", "num_return_sequences"),
+        *ignored_keys(
+            _SAMPLING, "stop_strings", "forced_bos_token_id", "forced_eos_token_id", "exponential_decay_length_penalty"
+        ),
+        *ignored_keys(_LENGTH, "max_length", "max_new_tokens", "min_length", "min_new_tokens", "max_time"),
+        *ignored_keys(_SEARCH, "num_beams", "num_beam_groups", "early_stopping", "length_penalty", "diversity_penalty"),
+        *ignored_keys(_SEARCH, "penalty_alpha", "constraints", "force_words_ids", "low_memory", "dola_layers"),
+        *ignored_keys("the template and the post_processor of tokenizer.json begin a text", "bos_token_id"),
+        *ignored_keys("only decoders are run", "decoder_start_token_id", "encoder_no_repeat_ngram_size"),
+        *ignored_keys("nothing is padded", "pad_token_id"),
+        *ignored_keys("there is always a cache", "use_cache", "cache_implementation", "cache_config", "max_cache_len"),
+        *ignored_keys("--speculate decides", "is_assistant", "num_assistant_tokens", "num_assistant_tokens_schedule"),
+        *ignored_keys(
             "--speculate decides", "assistant_confidence_threshold", "prompt_lookup_num_tokens", "max_matching_ngram_size"
         ),
-        *_ignored("--speculate decides", "assistant_early_exit", "assistant_lookbehind", "target_lookbehind", "use_mtp"),
-        *_ignored("--speculate decides", "assistant_ensemble_weight", "speculation_type"),
-        *_ignored(_ITSELF, "output_attentions", "output_hidden_states", "output_scores", "output_logits"),
-        *_ignored(_ITSELF, "return_dict_in_generate", "_from_model_config", "transformers_version", "compile_config"),
-        *_ignored(_ITSELF, "disable_compile", "generation_kwargs", "token_healing", "prefill_chunk_size"),
-        *_ignored(_ITSELF, "continuous_batching_config"),
+        *ignored_keys("--speculate decides", "assistant_early_exit", "assistant_lookbehind", "target_lookbehind", "use_mtp"),
+        *ignored_keys("--speculate decides", "assistant_ensemble_weight", "speculation_type"),
+        *ignored_keys(_ITSELF, "output_attentions", "output_hidden_states", "output_scores", "output_logits"),
+        *ignored_keys(_ITSELF, "return_dict_in_generate", "_from_model_config", "transformers_version", "compile_config"),
+        *ignored_keys(_ITSELF, "disable_compile", "generation_kwargs", "token_healing", "prefill_chunk_size"),
+        *ignored_keys(_ITSELF, "continuous_batching_config"),
     ),
 }
 
@@ -129,7 +114,7 @@ FILES: tuple[Key, ...] = (
     Key(f"{TEMPLATES}/*.jinja", "read", "templates by name; tool_use is taken where a request has tools, others are ignored"),
     Key(OLD_TEMPLATE, "read", "the chat template, where there is no other"),
     Key(GENERATION_CONFIG, "read", "tokens that end an answer"),
-    *_ignored(
+    *ignored_keys(
         "tokenizer.json holds the same",
         *("tokenizer.model", "vocab.json", "merges.txt", "tekken.json", "tiktoken.model", "spiece.model"),
     ),

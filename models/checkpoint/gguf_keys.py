@@ -20,14 +20,7 @@ from models.checkpoint.gguf_file import shown_value
 from models.errors import UserError
 from models.files import shown
 from models.json_keys import short
-
-
-class Use(Enum):
-    """What becomes of a key."""
-
-    READ = "read"
-    IGNORED = "ignored"
-    REFUSED = "refused"
+from models.provenance import Key
 
 
 class Kind(Enum):
@@ -46,13 +39,10 @@ class Kind(Enum):
 
 
 @dataclasses.dataclass(frozen=True)
-class Key:
-    """One key, or with a `*` at the end all that begin alike.
+class MetadataKey(Key):
+    """A metadata key, or with a `*` at the end all that begin alike; its name has ``{arch}`` for the value of ``general.architecture``.
 
     Attributes:
-      name: as in the file, with ``{arch}`` for the value of ``general.architecture``.
-      use: whether it is read, ignored or refused.
-      what: what is read from it, or why it is ignored or refused. A row of docs/models.md.
       kind: what a value can be; None for a key that is not read.
       unless: a refused key is accepted with these values (or a list of nothing else).
       hf: the key of a Hugging Face config that it becomes, if it is one.
@@ -60,9 +50,6 @@ class Key:
       only: the one architecture that has it; in a file of another it is refused unless it is 0.
     """
 
-    name: str
-    use: Use
-    what: str
     kind: Kind | None = None
     unless: tuple[Any, ...] = ()
     hf: str | None = None
@@ -72,21 +59,21 @@ class Key:
 
 def _config(
     name: str, hf: str, kind: Kind = Kind.SIZE, *, needed: bool = False, what: str = "", only: str | None = None
-) -> Key:
+) -> MetadataKey:
     told = what or (f"{only}: `{hf}`" if only else f"`{hf}`")
-    return Key(f"{{arch}}.{name}", Use.READ, told, kind, hf=hf, needed=needed, only=only)
+    return MetadataKey(f"{{arch}}.{name}", "read", told, kind, hf=hf, needed=needed, only=only)
 
 
-def _read(name: str, kind: Kind, what: str) -> Key:
-    return Key(name, Use.READ, what, kind)
+def _read(name: str, kind: Kind, what: str) -> MetadataKey:
+    return MetadataKey(name, "read", what, kind)
 
 
-def _ignored(name: str, why: str) -> Key:
-    return Key(name, Use.IGNORED, why)
+def _ignored(name: str, why: str) -> MetadataKey:
+    return MetadataKey(name, "ignored", why)
 
 
-def _refused(name: str, why: str, *unless: Any) -> Key:
-    return Key(name, Use.REFUSED, why, unless=unless)
+def _refused(name: str, why: str, *unless: Any) -> MetadataKey:
+    return MetadataKey(name, "refused", why, unless=unless)
 
 
 ARCHITECTURES: Mapping[str, str] = {
@@ -98,7 +85,7 @@ ARCHITECTURES: Mapping[str, str] = {
 
 _GGML, _ROPE = "tokenizer.ggml.", "{arch}.rope."
 
-KEYS: tuple[Key, ...] = (
+KEYS: tuple[MetadataKey, ...] = (
     _read("general.architecture", Kind.TEXT, "llama, qwen2, qwen3 or gemma3; any other is refused by name"),
     _read("general.alignment", Kind.WHOLE, "tensors begin at multiples of it, 32 by default; refused unless a power of 2"),
     _refused("general.type", "only whole models run, no adapter, projector or importance matrix", "model"),
@@ -137,9 +124,9 @@ KEYS: tuple[Key, ...] = (
         what="gemma3: Ollama's name for rope.freq_base_swa",
         only="gemma3",
     ),
-    Key(
+    MetadataKey(
         "{arch}.attention.sliding_window_pattern",
-        Use.READ,
+        "read",
         "gemma3: every how many layers one sees all, or which slide",
         Kind.LAYERS,
         only="gemma3",
@@ -264,17 +251,17 @@ def understood(metadata: Mapping[str, Any], origin: str) -> tuple[dict[str, Any]
     ignored: dict[str, str] = {}
     for name, value in metadata.items():
         key = _find(name, arch)
-        if key is None or key.use is Use.IGNORED:
-            ignored[name] = key.what if key else UNKNOWN
+        if key is None or key.use == "ignored":
+            ignored[name] = key.why if key else UNKNOWN
         elif key.only not in (None, arch) and any(_items(value)):
             raise UserError(f"{origin}: {name} is {shown_value(value)}: only {key.only} has such a key")
-        elif key.use is Use.READ:
+        elif key.use == "read":
             read[name] = _value(name, key, value, layers, origin)
         elif not all(item in key.unless for item in _items(value)):
             only = (
                 f"; only {' or '.join(str(item) for item in key.unless)} is" if key.unless and isinstance(value, float) else ""
             )
-            raise UserError(f"{origin}: {name} is {shown_value(value)}: {key.what}{only}")
+            raise UserError(f"{origin}: {name} is {shown_value(value)}: {key.why}{only}")
     return read, ignored
 
 
@@ -282,7 +269,7 @@ _EXACT = {key.name: key for key in KEYS if not key.name.endswith("*")}
 _PREFIXES = sorted((key for key in KEYS if key.name.endswith("*")), key=lambda key: -len(key.name))
 
 
-def _find(name: str, arch: str) -> Key | None:
+def _find(name: str, arch: str) -> MetadataKey | None:
     if name.startswith(f"{arch}."):
         name = "{arch}" + name[len(arch) :]
     beginning = (key for key in _PREFIXES if name.startswith(key.name[:-1]))
@@ -295,7 +282,7 @@ def _items(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def _value(name: str, key: Key, value: Any, layers: Any, origin: str) -> Any:
+def _value(name: str, key: MetadataKey, value: Any, layers: Any, origin: str) -> Any:
     """The value, if `key.kind` has it."""
     assert key.kind is not None
     check = _SINGLE.get(key.kind)
@@ -326,7 +313,7 @@ def _common(name: str, values: np.ndarray, layers: Any, origin: str) -> Any:
     return values[0].item()
 
 
-def _by_layer(key: Key) -> bool:
+def _by_layer(key: MetadataKey) -> bool:
     return key.name.startswith("{arch}.") and key.name != "{arch}.block_count"
 
 

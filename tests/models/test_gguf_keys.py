@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from models.checkpoint.gguf import GGUFCheckpoint
 from models.checkpoint.gguf_file import SUPPORTED
-from models.checkpoint.gguf_keys import ARCHITECTURES, KEYS, UNKNOWN, Key, Kind, Use, understood
+from models.checkpoint.gguf_keys import ARCHITECTURES, KEYS, UNKNOWN, Kind, MetadataKey, understood
 from models.config import ModelConfig
 from models.errors import UserError
 from models.gguf_tokenizer import ALIASES, RULES, end_tokens
@@ -43,9 +43,9 @@ def tiny(folder: Path, kind: str = "llama", **keys: Any) -> ModelConfig:
     return GGUFCheckpoint(checkpoints.write_gguf(folder / "m.gguf", kind, config, tensors, keys=changed)).config
 
 
-def row(key: Key) -> tuple[str, str, str]:
+def row(key: MetadataKey) -> tuple[str, str, str]:
     unless = " or ".join(str(value) for value in key.unless) or "empty"
-    return f"`{key.name}`", f"refused unless {unless}" if key.use is Use.REFUSED else key.use.value, key.what
+    return f"`{key.name}`", f"refused unless {unless}" if key.use == "refused" else key.use, key.why
 
 
 def rows(header: str) -> list[tuple[str, ...]]:
@@ -96,8 +96,8 @@ WRONG: dict[Kind, list[Any]] = {
 }
 
 
-@pytest.mark.parametrize("key", [key for key in KEYS if key.use is Use.READ], ids=lambda key: key.name)
-def test_a_value_of_another_kind_is_named(key: Key):
+@pytest.mark.parametrize("key", [key for key in KEYS if key.use == "read"], ids=lambda key: key.name)
+def test_a_value_of_another_kind_is_named(key: MetadataKey):
     assert key.kind is not None and WRONG[key.kind]
     name = key.name.replace("{arch}", "llama")
     for value in WRONG[key.kind]:
@@ -108,22 +108,22 @@ def test_a_value_of_another_kind_is_named(key: Key):
         assert str(raised.value).startswith(f"m.gguf: {wanted} ") and "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize("key", [key for key in KEYS if key.use is Use.REFUSED], ids=lambda key: key.name)
-def test_what_is_refused_and_with_which_values_it_is_not(key: Key):
+@pytest.mark.parametrize("key", [key for key in KEYS if key.use == "refused"], ids=lambda key: key.name)
+def test_what_is_refused_and_with_which_values_it_is_not(key: MetadataKey):
     name = key.name.replace("{arch}", "llama")
     for value in key.unless or ([],):
         assert name not in {**understood(base() | {name: value}, "m.gguf")[0]}
     for value in (7, 0.25, "x", np.array([1, 2]), np.array([0.0, 7.0])):
         with pytest.raises(UserError, match=re.escape(f"m.gguf: {name} is ")) as raised:
             understood(base() | {name: value}, "m.gguf")
-        assert key.what in str(raised.value) and "\n" not in str(raised.value)
+        assert key.why in str(raised.value) and "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize("key", [key for key in KEYS if key.use is Use.IGNORED], ids=lambda key: key.name)
-def test_what_is_ignored_is_told_with_its_reason(key: Key):
+@pytest.mark.parametrize("key", [key for key in KEYS if key.use == "ignored"], ids=lambda key: key.name)
+def test_what_is_ignored_is_told_with_its_reason(key: MetadataKey):
     name = key.name.replace("{arch}", "llama").replace("*", "anything")
     read, ignored = understood(base() | {name: "a\nb"}, "m.gguf")
-    assert ignored == {name: key.what} and name not in read
+    assert ignored == {name: key.why} and name not in read
 
 
 def test_a_key_that_no_one_knows_is_ignored_and_told():
@@ -229,7 +229,7 @@ def test_what_is_refused_by_name(tmp_path: Path, keys: dict[str, Any], pattern: 
 
 
 @pytest.mark.parametrize("key", [key for key in KEYS if key.only], ids=lambda key: key.name)
-def test_what_only_gemma_has_is_refused_elsewhere(key: Key):
+def test_what_only_gemma_has_is_refused_elsewhere(key: MetadataKey):
     name = key.name.replace("{arch}", "llama")
     with pytest.raises(UserError, match=re.escape(f"m.gguf: {name} is 2: only gemma3 has such a key")):
         understood(base() | {name: 2}, "m.gguf")

@@ -16,7 +16,7 @@ from models import rotary
 from models.config import ModelConfig
 from models.errors import UserError
 from models.hf_config import from_hf, ignored_keys
-from models.hf_keys import KEYS, KINDS, Key
+from models.hf_keys import KEYS, KINDS, ConfigKey
 from models.hf_rope import TYPES
 from tests.models.checkpoints import hf_config
 
@@ -35,7 +35,7 @@ def test_no_key_has_two_rows_for_one_architecture():
     assert len(seen) == len(set(seen))
 
 
-def shown(key: Key) -> tuple[str, str, str, str]:
+def shown(key: ConfigKey) -> tuple[str, str, str, str]:
     """A row as docs/models.md has it."""
     of = "all" if key.kinds == KINDS else ", ".join(NAMES[kind] for kind in key.kinds)
     return f"`{key.name}`", of, key.use, key.why
@@ -57,14 +57,14 @@ def test_docs_show_the_types_of_rope():
 
 
 @pytest.mark.parametrize(("key", "kind"), rows("read"))
-def test_a_key_that_is_read_is_refused_where_it_makes_no_sense(key: Key, kind: str):
+def test_a_key_that_is_read_is_refused_where_it_makes_no_sense(key: ConfigKey, kind: str):
     config = {**hf_config(kind, **FULL), key.name: ["no sense"]}
     with pytest.raises(UserError, match="architecture" if key.name == "architectures" else key.name):
         from_hf(config)
 
 
 @pytest.mark.parametrize(("key", "kind"), rows("refused"))
-def test_a_key_that_is_refused(key: Key, kind: str):
+def test_a_key_that_is_refused(key: ConfigKey, kind: str):
     config = hf_config(kind)
     for neutral in key.neutral:
         assert from_hf({**config, key.name: neutral}) == from_hf(config)
@@ -74,7 +74,7 @@ def test_a_key_that_is_refused(key: Key, kind: str):
 
 
 @pytest.mark.parametrize(("key", "kind"), rows("ignored"))
-def test_a_key_that_is_ignored_changes_nothing_and_is_told(key: Key, kind: str):
+def test_a_key_that_is_ignored_changes_nothing_and_is_told(key: ConfigKey, kind: str):
     config = {**hf_config(kind), key.name: {"no": "sense"}}
     assert from_hf(config) == from_hf(hf_config(kind))
     assert [(entry.file, entry.what, entry.why) for entry in ignored_keys(config, "c")] == [("c", key.name, key.why)]

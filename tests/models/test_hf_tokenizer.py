@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from models.checkpoint.safetensors import SafetensorsCheckpoint
 from models.errors import UserError
 from models.hf_tokenizer import ends_of, from_folder
-from models.provenance import Ignored
-from models.text_keys import FILES, GENERATION_CONFIG, KEYS, SPECIAL_TOKENS_MAP, TOKENIZER, TOKENIZER_CONFIG, Key
+from models.provenance import Ignored, Key
+from models.text_keys import FILES, GENERATION_CONFIG, KEYS, SPECIAL_TOKENS_MAP, TOKENIZER, TOKENIZER_CONFIG
 from models.tokenizer import Tokenizer
 from tests.models import checkpoints
 from tests.models.folders import CHATML, SIZE, pipeline, put, write
