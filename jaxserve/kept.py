@@ -83,7 +83,8 @@ def executable(
       arguments: arrays, or their shapes; one of them is donated.
       what: the function as data that can be pickled, such as a dataclass of this package.
       donate: the number of the argument that the function may overwrite.
-      cache: the folder.
+      cache: the folder. Nothing is written to it while JAX's own compilation cache is on: a program that came from there and is
+        serialised again can't be run ("Function ... not found", jax 0.10.2), and JAX does not say which ones came from there.
     """
     start = time.perf_counter()
     key = None
@@ -92,7 +93,7 @@ def executable(
             return dataclasses.replace(found, seconds=time.perf_counter() - start)
     compiled = jax.jit(function, donate_argnums=donate).lower(*arguments).compile()
     made = Executable(compiled, xla_totals(compiled), loops(compiled), time.perf_counter() - start, False)
-    if cache and key:
+    if cache and key and not (jax.config.jax_enable_compilation_cache and jax.config.jax_compilation_cache_dir):
         _keep(cache, key, made)
     return made
 

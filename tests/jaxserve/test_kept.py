@@ -10,6 +10,7 @@ import os
 import pickle
 import subprocess
 import sys
+import textwrap
 import zlib
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,28 @@ def made(cache: CompileCache | None, function: Any = None, x: Any = X, what: Any
 
 def entries(cache: CompileCache) -> list[Path]:
     return sorted(cache.folder.glob("*.program"))
+
+
+@pytest.mark.slow
+def test_beside_jaxs_own_cache_nothing_is_kept(tmp_path: Path):
+    """Three processes: JAX's cache is filled by the first; what the second kept of it could not be run by the third."""
+    body = """
+        import sys; from pathlib import Path
+        import jax.numpy as jnp
+        from jaxserve.compile_cache import CompileCache
+        from jaxserve.kept import executable
+        table, at = jnp.ones((50, 8)), jnp.arange(8)
+        def total(table, at): return jnp.sort(table[at].sum(0) + (table @ table.T)[:8, 0])[::-1].cumsum()
+        cache = CompileCache(Path(sys.argv[1])) if len(sys.argv) > 1 else None
+        print(float(executable(total, (table, at), "total", donate=0, cache=cache).compiled(table, at)[-1]))
+    """
+    environment = {**os.environ, "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "jax")}
+    environment |= {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}
+    for arguments in ((), (str(tmp_path / "ours"),), (str(tmp_path / "ours"),)):
+        command = [sys.executable, "-c", textwrap.dedent(body), *arguments]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout) == (0, "128.0\n"), done.stderr
+    assert not list((tmp_path / "ours").glob("*.program")) and list((tmp_path / "jax").iterdir())
 
 
 def test_the_second_one_is_taken_and_not_traced(cache: CompileCache):
