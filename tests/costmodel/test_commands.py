@@ -195,6 +195,7 @@ def test_ledger_of_a_step_compiled_now(here: Any, tmp_path: Path):
         (("decode", "--measure", "3"), "add --chip host"),
         (("decode", "--measure", "3", "--analytical", "--chip", "host"), "give one of them"),
         (("ledger", "no.hlo"), "no.hlo: no such file"),
+        (("ledger", "--batch", "99999999999"), "99999999999 is not in the range 1<=x<=2147483647"),
         (("ledger", "--trips", "3"), "--trips belongs to a FILE"),
         (("ledger", "--layers", "33"), "--layers is 33; llama-3-8b has 32"),
         (("ledger", "--chip", "l4"), "no compiler here for l4"),

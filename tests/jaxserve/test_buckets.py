@@ -133,6 +133,11 @@ def test_a_trace_with_prefixes(here: Any, tmp_path: Path):
         (("--programs", "1"), "programs: 1 are too few; a ladder needs at least 2"),
         (("--chunk", "8"), "--chunk is '8'; give rows from 1 to 12 and tokens from 2, such as 8x256"),
         (("--chunk", "13x256"), "--chunk is '13x256'"),
+        (
+            ("--chunk", "8x99999999999"),
+            "--chunk has 99999999999 tokens of a prompt; llama-3-8b takes at most 8192, so lower it$",
+        ),
+        (("--pages", "2000000000"), "--pages is 2000000000: 4.194e\\+06 GB of KV, and h100-sxm has 80 GB; give at most 38146$"),
         (("--model", "llama-9"), "unknown model 'llama-9'"),
         (("--chip", "h900"), "unknown chip 'h900'"),
         (("--model", "llama-3-70b"), "does not fit one h100-sxm"),

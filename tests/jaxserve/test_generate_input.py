@@ -68,6 +68,15 @@ BAD = {
     ),
     "ladder": ((*TINY, "--ladder", "prompts.txt"), r"prompts\.txt: not valid JSON \(.*\); give a file that jaxserve\.buckets"),
     "pages": ((*TINY, "--pages", "100000000"), "this engine needs about .* of memory .* are available; lower pages or rows"),
+    "rows without end": ((*TINY, "--rows", "99999999999"), "rows is 99999999999; it must be at most 2147483647$"),
+    "multi-step without end": (
+        (*TINY, "--multi-step", "1000000000"),
+        "multi_step is 1000000000; random:tiny takes 1024 tokens, so no step can draw more; lower it$",
+    ),
+    "drafts without end": (
+        (*TINY, "--speculate", "ngram", "--drafts", "1000000"),
+        "drafts is 1000000; random:tiny takes 1024 tokens, so no step can draw more; lower it$",
+    ),
     "log in no folder": ((*TINY, "--log", "none/steps.jsonl"), r"the step log none/steps\.jsonl can't be written: No such file"),
     "log over the prompts": ((*TINY, "--log", "./prompts.txt"), r"--log prompts\.txt is the file of --prompts and would be written"),
     "compile cache": ((*TINY, "--compile-cache", "prompts.txt"), r"compile_cache prompts\.txt is not a folder"),

@@ -153,3 +153,13 @@ def test_steps_are_predicted_where_the_machine_is_known(monkeypatch: pytest.Monk
 
 def test_each_engine_has_a_log_of_its_own():
     assert [str(next_log("a/steps.jsonl", i)) for i in (1, 2, 3)] == ["a/steps.jsonl", "a/steps-2.jsonl", "a/steps-3.jsonl"]
+
+
+def test_rows_are_paid_for_like_pages():
+    """Each row's logits alone are 512 numbers of 4 B: a million of them are more than the 1 GB that there is."""
+    with pytest.raises(
+        UserError, match=r"this engine needs about [\d.]+ GB .* workspace\), but 1.0 GB are available; lower .*rows"
+    ):
+        tiny(rows=1_000_000, context=16)
+    with pytest.raises(UserError, match=r"rows is 2147483648; it must be at most 2147483647"):
+        tiny(rows=2**31)

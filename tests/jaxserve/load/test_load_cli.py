@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import importlib.util
 import itertools
@@ -17,6 +18,7 @@ from typing import Any
 import pytest
 
 from jaxserve.engine import Engine
+from jaxserve.load import output
 from jaxserve.load.__main__ import main
 from jaxserve.load.result import Run
 from tests.jaxserve import commands
@@ -156,6 +158,18 @@ def test_a_server_at_a_url(here: Any):
     assert sorted(body["prompt"] for body in server.asked[:12]) == sorted(body["prompt"] for body in server.asked[12:])
     assert runs[0].settings["url"] == server.url and runs[0].settings["model"] == "fake"
     assert max(max(body["prompt"]) for body in server.asked) < 10_000
+
+
+def test_the_page_is_kept_where_the_output_is_full(here: Any, shared: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    pytest.importorskip("plotly", reason="plotly draws the report; pip install 'jaxserve[report]'")
+
+    def full(*given: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(output, "show", full)
+    ran = here(*TINY, *"--clients 1 --requests 2 --report page.html".split())
+    assert ran.code == 2 and "output cannot be written: No space left on device" in ran.err
+    assert "</html>" in (tmp_path / "page.html").read_text(encoding="utf-8")
 
 
 @needs_http

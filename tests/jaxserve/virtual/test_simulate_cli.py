@@ -3,6 +3,7 @@ roofline of `costmodel.step_cost`, and what a step log itself says."""
 
 from __future__ import annotations
 
+import errno
 import itertools
 import json
 from collections.abc import Callable
@@ -25,7 +26,7 @@ from jaxserve.scheduling.paged import Paged
 from jaxserve.scheduling.plan import Plan
 from jaxserve.scheduling.state import State
 from jaxserve.simulated_load import simulated
-from jaxserve.simulation import deployment
+from jaxserve.simulation import command, deployment
 from jaxserve.simulation.command import main
 from jaxserve.sizing.step_times import StepTimes, decode_plan, step_times
 from jaxserve.virtual.faults import Fault, Leave, Slow, Stall
@@ -217,6 +218,18 @@ def test_cut_short(here: Here, monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     assert left_with.value.exit_code == 130 and "interrupted by Ctrl-C; results up to then are above" in err
     run = run_of(out)
     assert not run.complete and [(each.reason, each.output) for each in run.records] == [("length", 4), ("unfinished", 2)]
+
+
+def test_the_page_is_kept_where_the_output_is_full(here: Here, seconds: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    pytest.importorskip("plotly", reason="plotly draws the report; pip install 'jaxserve[report]'")
+
+    def full(*given: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(command, "_print", full)
+    with pytest.raises(OSError, match="No space left"):
+        here(*EVEN, "--report", str(tmp_path / "page.html"))
+    assert "</html>" in (tmp_path / "page.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.slow
