@@ -1,7 +1,7 @@
 """A mapping in the order of its keys that is a value: a change gives a new one and leaves the old one as it was.
 
-A B+ tree (Bayer and McCreight 1972) whose nodes are never changed: a change copies the nodes on the way from the root to one leaf, some
-microseconds for 100,000 entries, and shares all others.
+A B+ tree (Bayer and McCreight 1972) whose nodes are never changed: a change copies the nodes on the way from the root to one leaf and
+shares all others.
 """
 
 from __future__ import annotations
