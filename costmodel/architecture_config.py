@@ -7,10 +7,10 @@ from typing import Any
 
 from costmodel.architecture import CONFIG, Architecture, Experts, Latent
 from costmodel.config_weights import attention, edges, latent_attention, mixture, norms
-from models.errors import UserError
+from models.errors import UserError, short
 from models.hf_config import ARCHITECTURES, from_hf
 from models.hf_rope import read_ropes
-from models.json_keys import JsonKeys, short
+from models.json_keys import JsonKeys
 
 MIXTURES = (
     "MixtralForCausalLM",

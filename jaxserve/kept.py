@@ -93,7 +93,8 @@ def executable(
             return dataclasses.replace(found, seconds=time.perf_counter() - start)
     compiled = jax.jit(function, donate_argnums=donate).lower(*arguments).compile()
     made = Executable(compiled, xla_totals(compiled), loops(compiled), time.perf_counter() - start, False)
-    if cache and key and not (jax.config.jax_enable_compilation_cache and jax.config.jax_compilation_cache_dir):
+    settings = jax.config.values
+    if cache and key and not (settings["jax_enable_compilation_cache"] and settings["jax_compilation_cache_dir"]):
         _keep(cache, key, made)
     return made
 

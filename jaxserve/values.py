@@ -7,26 +7,18 @@ from __future__ import annotations
 
 import math
 import numbers
-import reprlib
 from collections.abc import Callable
 from typing import Any
 
-from models.errors import UserError
+from models.errors import UserError, short
 
 LARGEST = 2**63 - 1  # what fits a machine's integer, and is written as JSON in any Python
 SHOWN = 40  # characters of a wrong value that a message repeats
 
 
 def shown(value: object) -> str:
-    """A value on one short line, whatever it is: `repr` may be slow for a long list, and fails for an integer of 5,000 digits."""
-    if type(value) is int and value.bit_length() > 100:
-        return f"a whole number of about {int(value.bit_length() * math.log10(2)) + 1} digits"
-    try:
-        text = repr(value[: 2 * SHOWN]) if isinstance(value, str | bytes) else reprlib.repr(value)
-    except Exception:  # of somebody's own __repr__ too
-        text = f"a value of type {type(value).__name__}"
-    text = " ".join(text.split())
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
+    """A value on one short line, whatever it is."""
+    return short(value, SHOWN)
 
 
 def plain(value: Any) -> Any:

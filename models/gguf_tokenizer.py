@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 
-from models.errors import UserError
-from models.json_keys import short
+from models.errors import UserError, short
 from models.provenance import NEVER_DRAWN, Ignored, Provenance, joined_ends
 from models.tokenizer import Tokenizer
 

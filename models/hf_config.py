@@ -12,9 +12,9 @@ from typing import Any
 
 from models import hf_keys
 from models.config import ModelConfig
-from models.errors import UserError
+from models.errors import UserError, short
 from models.hf_rope import read_ropes
-from models.json_keys import MAX_SIZE, JsonKeys, short
+from models.json_keys import MAX_SIZE, JsonKeys
 from models.provenance import Ignored
 
 ARCHITECTURES: Mapping[str, str] = {

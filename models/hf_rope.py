@@ -9,8 +9,8 @@ from __future__ import annotations
 import dataclasses
 
 from models.config import RopeConfig
-from models.errors import UserError
-from models.json_keys import MAX_SIZE, JsonKeys, short
+from models.errors import UserError, short
+from models.json_keys import MAX_SIZE, JsonKeys
 
 _LOCAL, _FULL = "sliding_attention", "full_attention"
 _ALWAYS = frozenset({"rope_type", "type", "rope_theta", "partial_rotary_factor"})

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import reprlib
 from collections.abc import Mapping
 from typing import Any
 
-from models.errors import UserError
+from models.errors import UserError, short
 
 MAX_SIZE = 1 << 24  # beyond any model: a damaged file must not make us allocate for it
 
@@ -77,14 +76,6 @@ class JsonKeys:
         if value is None and default is None:
             raise UserError(f"{self.origin}: key {self._within + key!r} is missing; {self._of} needs it")
         return default if value is None else value
-
-
-def short(value: Any) -> str:
-    """A value for a message: one line of at most some 100 characters, whatever it is."""
-    show = reprlib.Repr()
-    show.maxlevel, show.maxdict, show.maxlist, show.maxstring, show.maxlong, show.maxother = 2, 2, 3, 60, 30, 60
-    text = show.repr(value)
-    return text if len(text) <= 100 else f"{text[:97]}..."
 
 
 def _whole(value: Any) -> int | None:

@@ -13,7 +13,7 @@ import types
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-from models.errors import UserError
+from models.errors import UserError, short
 
 T = TypeVar("T")
 
@@ -45,7 +45,7 @@ def decode(kind: type[T], plain: Any, where: str) -> T:
       UserError: a field is unknown, missing, or not of its type, or the constructor refuses it.
     """
     if not isinstance(plain, Mapping):
-        raise UserError(f"{where} is {_short(plain)}; it must be an object with the fields of {kind.__name__}")
+        raise UserError(f"{where} is {short(plain)}; it must be an object with the fields of {kind.__name__}")
     fields = _fields(cast(Any, kind))
     unknown = sorted(set(plain) - {name for name, _, _ in fields})
     if unknown:
@@ -124,9 +124,4 @@ def _mapping(hint: Any, plain: Any, where: str) -> dict[int, Any]:
 
 
 def _wrong(where: str, plain: Any, right: str) -> UserError:
-    return UserError(f"{where} is {_short(plain)}; it must be {right}")
-
-
-def _short(plain: Any) -> str:
-    text = repr(plain)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    return UserError(f"{where} is {short(plain)}; it must be {right}")

@@ -10,8 +10,7 @@ import numpy as np
 from models import rotary
 from models.checkpoint.gguf_keys import ARCHITECTURES, KEYS
 from models.config import RopeConfig
-from models.errors import UserError
-from models.json_keys import short
+from models.errors import UserError, short
 
 _GEMMA3_27B_LAYERS = 62  # the one Gemma 3 whose attention scale is not head_dim**-0.5; GGUF has no key for it
 

@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 
 from models.checkpoint.gguf_file import shown_value
-from models.errors import UserError
+from models.errors import UserError, short
 from models.files import shown
-from models.json_keys import short
 from models.provenance import Key
 
 

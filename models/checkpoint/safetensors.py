@@ -16,11 +16,10 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from models import text_keys
-from models.errors import UserError
+from models.errors import UserError, short
 from models.files import opened
 from models.hf_config import from_hf, ignored_keys
 from models.hf_tokenizer import ends_of, from_folder
-from models.json_keys import short
 from models.json_text import parse_json, read_object
 from models.provenance import Ignored, Provenance
 from models.text_keys import GENERATION_CONFIG

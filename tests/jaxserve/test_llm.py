@@ -332,7 +332,7 @@ def test_prompts_are_refused_before_anything_is_compiled(shared: Path, monkeypat
         ),
         ({"log": "x" * 5000}, "the step log 'xx.*can't be written: File name too long; give another name"),
         ({"ladder": 5}, "ladder is 5; give a path"),
-        ({"compile_cache": 5}, "compile_cache is 5; give a path"),
+        ({"compile_cache": 5}, "compile_cache is 5; give a folder, or False to keep no compiled programs"),
         ({"dtype": ["float32"]}, r"dtype \['float32'\] is unknown; give auto, float32, bfloat16"),
         ({"dtype": "half"}, "dtype 'half' is unknown; give auto, float32, bfloat16"),
         ({"rows": True}, "rows is True; it must be a whole number of at least 1"),

@@ -55,7 +55,7 @@ NAN, INF = float("nan"), float("inf")
         ({"stop": ""}, "stop has ''; each must be a string of 1 to 1000 characters"),
         ({"stop": ["a", ""]}, "stop has ''; each must be"),
         ({"stop": ["a", 5]}, "stop has 5; each must be a string"),
-        ({"stop": "x" * 1001}, r"stop has 'xxxxxx[x]*\.\.\.; each must be a string of 1 to 1000 characters"),
+        ({"stop": "x" * 1001}, r"stop has 'x{17}\.\.\.x{18}'; each must be a string of 1 to 1000 characters"),
         ({"stop": 5}, "stop is 5; give a string or several, in a list"),
         ({"stop": ["a"] * 65}, "stop has more than 64 entries, which is the limit; leave some out"),
         ({"stop_ids": [-1]}, "a token of stop_ids is -1; ids are whole numbers from 0"),

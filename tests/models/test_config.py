@@ -167,7 +167,7 @@ WRONG = [
     ),
     ({"rope_theta": -1.0}, "rope_theta is -1.0; it must be a positive number"),
     ({"rope_theta": 1}, "rope_theta is 1; it must be above 1"),
-    ({"rope_theta": 10**400}, "rope_theta is 1000.*; it must be a positive number"),
+    ({"rope_theta": 10**400}, "rope_theta is a whole number of about 401 digits; it must be a positive number"),
     ({"rope_scaling": "linear"}, "rope_scaling is 'linear'; it must be an object"),
     ({"rope_scaling": {"factor": 8.0}}, "rope_scaling.rope_type is None; beside 'factor' it must be one of default, linear"),
     (
