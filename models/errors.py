@@ -24,7 +24,7 @@ def check_count(name: str, value: object, *, least: int = 1, most: int = MOST, w
 def short(value: Any, most: int = 100) -> str:
     """A value for a message: one line of at most `most` characters and three dots, whatever it is.
 
-    `repr` is slow for a long list, fails for a whole number of 5,000 digits, and may be somebody's own.
+    `repr` is slow for a long list, and fails for a whole number of 5,000 digits, wherever it stands.
     """
     if type(value) is int and value.bit_length() > 100:
         return f"a whole number of about {int(value.bit_length() * math.log10(2)) + 1} digits"
@@ -32,6 +32,6 @@ def short(value: Any, most: int = 100) -> str:
     show.maxlevel, show.maxdict, show.maxlist, show.maxstring, show.maxlong, show.maxother = 2, 2, 3, most, 30, most
     try:
         text = " ".join(show.repr(value).split())
-    except Exception:
+    except ValueError:
         text = f"a value of type {type(value).__name__}"
     return text if len(text) <= most else f"{text[:most]}..."
