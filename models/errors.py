@@ -29,7 +29,7 @@ def short(value: Any, most: int = 100) -> str:
     if type(value) is int and value.bit_length() > 100:
         return f"a whole number of about {int(value.bit_length() * math.log10(2)) + 1} digits"
     show = reprlib.Repr()
-    show.maxlevel, show.maxdict, show.maxlist, show.maxstring, show.maxlong, show.maxother = 2, 2, 3, most, 30, most
+    show.maxlevel, show.maxdict, show.maxlist, show.maxstring, show.maxlong, show.maxother = 2, 2, 3, most, most, most
     try:
         text = " ".join(show.repr(value).split())
     except ValueError:

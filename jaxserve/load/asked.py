@@ -207,7 +207,7 @@ def kept_bytes(requests: int, tokens: int) -> int:
     Of a token its time (a float in a list that grows, then in a tuple), its gap while percentiles are computed, and its text in JSON; of a
     request its lengths, its record and its share of the tables. Measured: tests/jaxserve/load/test_asked_memory.py.
     """
-    return 4000 * requests + 150 * tokens
+    return 5000 * requests + 150 * tokens
 
 
 def _open(name: str, process: Arrivals) -> Load:

@@ -13,7 +13,7 @@ import numpy as np
 
 from jaxserve.load.trace import LONGEST, Entry, read_lines, requests
 from jaxserve.scheduling.request import Request
-from models.errors import UserError, check_count
+from models.errors import UserError, check_count, short
 from models.json_text import DIGITS
 
 
@@ -26,12 +26,14 @@ class Span(NamedTuple):
     @classmethod
     def parse(cls, text: str, what: str) -> Self:
         """Of "128" or "100-300". Raises UserError for anything else."""
-        low, dash, high = text.strip()[:DIGITS].partition("-")
+        low, dash, high = text.strip().partition("-")
+        if max(len(low), len(high)) > DIGITS:
+            raise UserError(f"{what} is {short(text)}; it must be at most {LONGEST} (tokens, more than any model takes)")
         if not low.isdecimal() or not (high.isdecimal() if dash else True):
-            raise UserError(f"{what} is {text!r}; give a number of tokens, or two such as 100-300")
+            raise UserError(f"{what} is {short(text)}; give a number of tokens, or two such as 100-300")
         span = cls(int(low), int(high) if dash else int(low))
         if not 1 <= span.low <= span.high:
-            raise UserError(f"{what} is {text!r}; it must begin at 1 or above and not go down")
+            raise UserError(f"{what} is {short(text)}; it must begin at 1 or above and not go down")
         check_count(what, span.high, most=LONGEST, why="tokens, more than any model takes")
         return span
 

@@ -45,9 +45,11 @@ NAMES = (
 ).split()
 FILTERS = (
     "trim upper length string list first last join join(',') tojson tojson(indent=2) tojson(ensure_ascii=true) default('d') "
-    "tojson(separators=(',',':'),sort_keys=true) default('d',true) replace('e','XX') indent(2) indent(width='>>',first=true) title reverse "
-    "sort unique items int safe escape abs capitalize truncate(5) center(9) batch(2) wordcount map(attribute='role') "
-    "selectattr('role','equalto','user') rejectattr('tool_calls') map('upper') select('string') sum format(1) slice(2) dictsort pprint"
+    "tojson(separators=(',',':'),sort_keys=true) default('d',true) replace('e','XX') indent(2) indent(width='>>',first=true) title "
+    "sort int safe escape abs capitalize truncate(5) center(9) wordcount sum format(1) dictsort pprint "
+    # What gives an iterator is made a list: an iterator is printed with its address, which differs between two runs.
+    "reverse|list unique|list items|list batch(2)|list slice(2)|list map(attribute='role')|list map('upper')|list "
+    "selectattr('role','equalto','user')|list rejectattr('tool_calls')|list select('string')|list"
 ).split()
 CALLS = (
     ".strip() .split() .split('e') .upper() .startswith('a') .replace('a','bb') .format(7) .join(['p','q']) .center(6) .get('role') "

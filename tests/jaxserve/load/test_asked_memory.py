@@ -54,10 +54,10 @@ def test_more_than_there_is_memory_for_is_refused(monkeypatch: pytest.MonkeyPatc
     ("given", "says"),
     [
         ({"requests": REQUESTS + 1}, r"--requests is 10000001; it must be at most 10000000 \(what is measured"),
-        ({"requests": 10**30}, r"--requests is a number of 31 digits; it must be at most 10000000"),
-        ({"rates": None, "clients": (8, 10**30)}, r"--clients is a number of 31 digits; it must be at most"),
+        ({"requests": 10**30}, r"--requests is 10{30}; it must be at most 10000000"),
+        ({"rates": None, "clients": (8, 10**30)}, r"--clients is 10{30}; it must be at most"),
         ({"prompt": "1-99999999999"}, r"--prompt is 99999999999; it must be at most 10000000 \(tokens"),
-        ({"output": "9" * 5000}, r"--output is a number of 300 digits; it must be at most"),
+        ({"output": "9" * 5000}, r"--output is '9+\.\.\.9+'; it must be at most"),
         ({"arrivals": "gamma", "burstiness": 1e300}, r"the burstiness is 1e\+300; it must lie from 1e-06 to 1e\+06"),
         ({"arrivals": "gamma", "burstiness": 1e-300}, "the burstiness is 1e-300; it must lie from"),
     ],
