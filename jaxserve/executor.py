@@ -64,7 +64,7 @@ class Executor:
     def fill(self, flight: Flight) -> None:
         """Put in the tokens that a plan goes on from, which were not known when it was packed."""
         for call in flight.calls:
-            call.fill(self._seats.tokens)
+            call.fill(self._seats)
 
     def dispatch(self, flight: Flight) -> None:
         """Call the programs of a plan, whose tokens are filled in; they are not waited for."""
@@ -88,7 +88,7 @@ class Executor:
                 if tokens.shape[1] == 1 or call.bucket.steps > 1:
                     lines = part.lines
                     at = part.starts[lines] + part.counts[lines]
-                    self._seats.learn(part.owners, part.seats[lines], at, tokens[lines])
+                    self._seats.learn(part.owners[lines], part.seats[lines], at, tokens[lines])
 
     def drawn(self, flight: Flight, score: Callable[[int, Logprobs, int, int, int], None]) -> Drawn:
         """What each of a plan's rows drew.

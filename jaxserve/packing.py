@@ -46,16 +46,16 @@ class Part:
     Attributes:
       rows: i64 [n], which row of the plan each is.
       seats, starts, counts: i64 [n] of each.
+      owners: i64 [n], who has the seats; a seat may have another owner by the time that the program is called, or its tokens come.
       lines: i64 [m], those of them whose sample after their last token is wanted.
-      owners: i64 [m], who has the seats of those; a seat may have another owner by the time of their tokens.
     """
 
     rows: np.ndarray
     seats: np.ndarray
     starts: np.ndarray
     counts: np.ndarray
-    lines: np.ndarray
     owners: np.ndarray
+    lines: np.ndarray
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,11 +76,16 @@ class Call:
         """Rows that are."""
         return sum(rows for rows, _ in self.bucket.shape) - self.live
 
-    def fill(self, tokens: np.ndarray) -> None:
-        """Put in what wasn't known when it was packed, out of `Seats.tokens`: the token that each row drew last, and all before it."""
+    def fill(self, seats: Seats) -> None:
+        """Put in what wasn't known when it was packed: the token that each row drew last, and all before it.
+
+        A row that has left its seat meanwhile keeps what was packed: of a prompt that is all, and others may have been admitted upon it.
+        """
+        tokens = seats.tokens
         for part, work in zip(self.parts, self.work, strict=True):
             live = len(part.rows)
-            work.segment.tokens[:live, 0] = tokens[part.seats, part.starts]
+            here = seats.owner[part.seats] == part.owners
+            work.segment.tokens[:live, 0] = np.where(here, tokens[part.seats, part.starts], work.segment.tokens[:live, 0])
             if work.penalties is not None:
                 known = tokens[part.seats, : work.penalties.history.shape[1]]
                 work.penalties.history[:live, : known.shape[1]] = known
@@ -122,8 +127,7 @@ class Packer:
         return calls
 
     def _part(self, rows: np.ndarray, seats: np.ndarray, starts: np.ndarray, counts: np.ndarray, draws: np.ndarray) -> Part:
-        lines = np.flatnonzero(draws)
-        return Part(rows, seats, starts, counts, lines, self.seats.owner[seats[lines]])
+        return Part(rows, seats, starts, counts, self.seats.owner[seats], np.flatnonzero(draws))
 
     def _call(
         self,
@@ -138,6 +142,10 @@ class Packer:
             segment = self._segment(rows, query, bucket.width, part)
             if query > 1:
                 self._known(segment, part, plan, drafts)
+            else:
+                segment.tokens[: len(part.rows), 0] = self.seats.tokens[
+                    part.seats, part.starts
+                ]  # of a prompt's last it is known
             repeat = Repeat(self._column(self.seats.stops, rows, part, -1), np.int32(plan.steps)) if bucket.steps > 1 else None
             work.append(self._featured(Work(segment, self._sampling(rows, part), repeat=repeat), rows, part, plan, special))
         return Call(bucket, tuple(work), parts)

@@ -1,8 +1,8 @@
 """Which programs a plan runs in, and with which rows: `packing.py` makes arrays of it, `predict.py` prices it.
 
 Rows that run one token go into a decode, drafts into a verify segment, prompts are cut into pieces of what a prefill program takes.
-Several pieces of one prompt may lie side by side in a program, for every layer writes the K and V of all of them before any attends.
-Pieces for which there is no place run in programs of their own, in order.
+Several pieces of one prompt may lie side by side in a program, for every layer writes the K and V of all of them before any attends;
+so may a prompt and one that shares pages of it. Pieces for which there is no place run in programs of their own, in order.
 """
 
 from __future__ import annotations
@@ -60,12 +60,18 @@ def runs(plan: Plan, ladder: Ladder | None = None) -> list[Run]:
         many = [i for i, tokens in enumerate(plan.counts) if tokens > 1]
         longest = max(longest, *[plan.starts[i] + plan.counts[i] for i in many])
         prompts = {i for i in many if plan.draws[i] <= 1}
+        verifying = len(prompts) < len(many)
+        if (
+            prompts
+        ):  # a new row whose last token alone is to be run may read pages that they fill, so it must not run before them
+            new = set(plan.admitted)
+            prompts |= {i for i in rows if plan.ids[i] in new and plan.starts[i]}
         rows = [i for i in rows if i not in prompts]
         starts = tuple([plan.starts[i] for i in rows])
-        if len(prompts) < len(many):
+        if verifying:
             counts = tuple([plan.counts[i] for i in rows])
         query = ladder.chunk[1] if ladder else plan.tokens
-        pieces = [piece for i in many if i in prompts for piece in cut(plan.starts[i], plan.counts[i], query, i)]
+        pieces = [piece for i in sorted(prompts) for piece in cut(plan.starts[i], plan.counts[i], query, i)]
     if ladder is None:
         return [Run(None, rows, starts, counts, pieces)]
     found = []

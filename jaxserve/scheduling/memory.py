@@ -58,7 +58,7 @@ class Memory(Protocol):
 
     @property
     def remembers(self) -> bool:
-        """Whether it looks at tokens to find KV that is there already. Where it does not, `publish` need not be called."""
+        """Whether it looks at tokens to find KV that is there already. Where it does not, nothing need be told."""
 
     def admit(self, tokens: Sequence[int], room: int) -> Grant | None:
         """A table with room for `room` tokens, and of KV that is known already for these; None where there isn't as much room."""
@@ -68,6 +68,13 @@ class Memory(Protocol):
 
     def share(self, table: Table, tokens: int) -> Grant | None:
         """A second table for a row that goes on from the first `tokens` of this one. Both must ask to grow before they write again."""
+
+    def announce(self, new: News) -> Self:
+        """A plan that was just made will put the KV of these tokens into the table, so others may be admitted upon it at once.
+
+        Whatever they run comes after it: plans run in their order, and within a step every layer writes before any row reads. No
+        table changes by it; what holds the same twice is found out by `publish`, once the plan has run.
+        """
 
     def publish(self, news: Sequence[News]) -> tuple[Self, Sequence[Table]]:
         """The KV of these tokens is now in its table and may be found by others.

@@ -83,6 +83,20 @@ class Paged(NamedTuple):
         table = table[: -(-tokens // self.page)]
         return Grant(self._hold(table), table, tokens)
 
+    def announce(self, new: News) -> Paged:
+        """Up to the first page whose content another page has: from there on the row has a copy, which nobody else needs."""
+        assert self.prefix is not None
+        edges: dict[Edge, int] = {}
+        for at in range(0, len(new.tokens), self.page):
+            i = (new.start + at) // self.page
+            parent = new.table[i - 1] if i else ROOT
+            edge = (parent, tuple(new.tokens[at : at + self.page]))
+            known = parent == ROOT or parent in self.prefix.nodes or at > 0
+            if not known or self.prefix.find(edge) is not None:
+                break
+            edges[edge] = new.table[i]
+        return self._replace(prefix=self.prefix.insert(edges)) if edges else self
+
     def publish(self, news: Sequence[News]) -> tuple[Paged, list[Table]]:
         """Where a page with the same content is known already, the row takes that one and gives its own back."""
         assert self.prefix is not None
@@ -94,7 +108,7 @@ class Paged(NamedTuple):
                 known = new.get(edge, self.prefix.find(edge))
                 if known is None:
                     new[edge] = table[i]
-                else:
+                elif known != table[i]:
                     memory = memory._hold((known,))._drop((table[i],))
                     table = (*table[:i], known, *table[i + 1 :])
             tables.append(table)

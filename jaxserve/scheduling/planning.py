@@ -97,7 +97,7 @@ class Planning:
         self.counts.append(stop - start)
         self.draws.append(int(stop == row.goal))
         self.tables.append(row.table)
-        self.desk.cached[row.id] = stop
+        self.desk.run(row, start, stop)
         if stop == row.goal and row.forks:
             self.forking.append(row.id)
         if stop >= row.life:

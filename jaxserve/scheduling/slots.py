@@ -54,6 +54,9 @@ class Slots(NamedTuple):
         grant = self.admit((), tokens)
         return grant and grant._replace(copies=((table[0], grant.table[0]),))
 
+    def announce(self, new: News) -> Slots:
+        return self
+
     def publish(self, news: Sequence[News]) -> tuple[Slots, list[Table]]:
         return self, [new.table for new in news]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jaxserve.scheduling.memory import Grant, Memory, Want
+from jaxserve.scheduling.memory import Grant, Memory, News, Want
 from jaxserve.scheduling.queue import Queue
 from jaxserve.scheduling.state import Row, Worker, seated, without
 
@@ -42,6 +42,15 @@ class Workspace:
             self.moved[row.id] = min(self.moved.get(row.id, kept), kept)
             self.rows[row.id] = row.lent(table, room)
         return True
+
+    def run(self, row: Row, start: int, stop: int) -> None:
+        """Known tokens of the row, from position `start` to `stop`, are in the plan: rows that come after it may share their pages."""
+        self.cached[row.id] = stop
+        if self.memory.remembers:
+            page = self.memory.page
+            first, last = start - start % page, stop - stop % page
+            if first < last:
+                self.memory = self.memory.announce(News(row.table, first, row.between(first, last)))
 
     def preempt(self, row: Row) -> None:
         """The row gives its memory up and waits, before all that have never run, to run all its known tokens again (recompute)."""

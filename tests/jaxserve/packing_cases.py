@@ -127,7 +127,7 @@ def packed(case: Case) -> tuple[list[Call], Seats]:
     for id, row in zip(plan.ids, case.rows, strict=True):
         seats.tell(id, len(row.known) - 1, row.known[-1:])
     for call in calls:
-        call.fill(seats.tokens)
+        call.fill(seats)
     return calls, seats
 
 

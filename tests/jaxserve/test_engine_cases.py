@@ -29,20 +29,26 @@ import pytest
 from jaxserve.sampling_params import SamplingParams
 from jaxserve.scheduling.chunked import Chunked
 from jaxserve.scheduling.continuous import Continuous
+from jaxserve.scheduling.disaggregated import Disaggregated
 from jaxserve.scheduling.limits import Limits
 from jaxserve.scheduling.outcome import End, Outcome
 from jaxserve.scheduling.plan import Plan
+from jaxserve.scheduling.policy import Policy
 from jaxserve.scheduling.state import State
+from jaxserve.scheduling.static import Static
+from jaxserve.speculative.ngram import NGram
 from models.errors import UserError
 from tests.jaxserve.engines import (
     ALL_KIT,
     CONTEXT,
+    LINK,
     PAGE,
     PLAIN_KIT,
     ROWS,
     UNITS,
     WIDTH,
     Books,
+    Kit,
     engine,
     nothing_left,
     numbered,
@@ -130,6 +136,26 @@ def test_full_prefix_hit():
     first, second = (served([prompt], FIVE, one)[0] for _ in range(2))
     assert first.answers[0].tokens == second.answers[0].tokens == greedy_answer(prompt, 5)
     assert books.starts == {0: 0, 1: PAGE}  # only whole pages are shared
+
+
+BURSTS = [
+    (Static(ROWS), PLAIN_KIT, {}),
+    (Continuous(ROWS), PLAIN_KIT, {}),
+    (Continuous(ROWS), ALL_KIT, {"drafter": NGram(2)}),
+    (Chunked(Limits(rows=4, ahead=1), 9), ALL_KIT, {}),
+    (Disaggregated(LINK, ROWS), PLAIN_KIT, {"workers": 2}),
+]
+
+
+@pytest.mark.parametrize(("policy", "kit", "more"), BURSTS)
+@pytest.mark.parametrize("own", [0, 1, 3])
+def test_a_burst_that_begins_alike(policy: Policy, kit: Kit, more: dict, own: int):
+    """Four prompts of two pages that all begin with and some tokens of their own, submitted together; with none, they are equal."""
+    begin, ends = numbered(0, 2 * PAGE + (own == 0)), [numbered(i, own) if own else [] for i in range(1, 5)]
+    prompts = [begin + end for end in ends]
+    one = engine(policy, kit, prefix=True, **more)
+    assert answers(served(prompts, FIVE, one)) == [greedy_answer(prompt, 5) for prompt in prompts]
+    assert one.status().cached == 3 * 2 * PAGE
 
 
 def test_cache_hit_differs_from_miss():

@@ -15,7 +15,12 @@ from hypothesis import given, settings
 
 from jaxserve.biases import Biases
 from jaxserve.bucket import Bucket
+from jaxserve.features import PLAIN
+from jaxserve.packing import Packer
 from jaxserve.programs import blank
+from jaxserve.sampling_params import SamplingParams
+from jaxserve.scheduling.plan import Plan
+from jaxserve.seats import Seats
 from tests.jaxserve.packing_cases import LADDERS, STOPS, UNITS, WIDTH, Case, Row, cases, packed, plan
 
 
@@ -141,3 +146,25 @@ def test_tables_are_as_wide_as_the_longest_row_needs():
     assert packed(case)[0][0].bucket == Bucket(((9, 1),), 6)
     assert packed(plan((10, 1, 1)))[0][0].bucket == Bucket(((9, 1),), 3)
     assert packed(plan((11, 1, 3), steps=3))[0][0].bucket.width == 6  # it will stand at 14
+
+
+def test_a_prompt_whose_row_has_left_is_run_as_it_was_packed():
+    """Between packing and the call the row is cancelled and its seat goes to another: rows may have been admitted upon its pages."""
+    ladder = LADDERS[0]
+    seats = Seats(64, ladder.widths[-1], UNITS)
+    plan = Plan(0, ids=(0, 1), starts=(0, 0), counts=(6, 1), draws=(1, 1))
+    for id, tokens in ((0, [11, 12, 13, 14, 15, 16]), (1, [21])):
+        seats.take(id, tokens, SamplingParams(), ())
+        seats.show(id, [id, 5 + id], 0)
+    calls = Packer(ladder, seats, PLAIN, UNITS).pack(plan, {}, lambda id: None)
+    for id in (0, 1):
+        seats.leave(id)
+    for id in (2, 3):
+        seats.take(id, [99, 98], SamplingParams(), ())
+    fed: dict[int, list[int]] = {0: [], 1: []}
+    for call in calls:
+        call.fill(seats)
+        for part, work in zip(call.parts, call.work, strict=True):
+            for line, row in enumerate(part.rows.tolist()):
+                fed[row] += work.segment.tokens[line, : work.segment.count[line]].tolist()
+    assert fed == {0: [11, 12, 13, 14, 15, 16], 1: [21]}

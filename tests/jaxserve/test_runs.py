@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 from hypothesis import given, settings
@@ -10,7 +11,14 @@ from hypothesis import strategies as st
 from jaxserve.bucket import Bucket
 from jaxserve.ladder import Ladder
 from jaxserve.runs import runs
+from jaxserve.scheduling.continuous import Continuous
+from jaxserve.scheduling.limits import Limits
+from jaxserve.scheduling.outcome import Outcome
+from jaxserve.scheduling.paged import Paged
 from jaxserve.scheduling.plan import Plan
+from jaxserve.scheduling.request import Request
+from jaxserve.scheduling.scheduler import Scheduler
+from jaxserve.scheduling.state import State
 
 sizes = st.lists(st.integers(1, 9), min_size=1, max_size=4, unique=True).map(lambda found: tuple(sorted(found)))
 
@@ -99,3 +107,49 @@ def test_without_a_ladder_one_program_runs_all(plan: Plan):
     (whole,) = runs(plan)
     assert whole.bucket is None and whole.steps == plan.steps
     assert sum(whole.counts or [1] * len(whole.starts)) + sum(piece.tokens for piece in whole.pieces) == plan.tokens
+
+
+@given(ladders(), st.lists(st.integers(1, 14), min_size=1, max_size=9), st.integers(0, 4), st.integers(1, 4))
+@settings(max_examples=300, deadline=None)
+def test_no_row_runs_before_those_whose_pages_it_shares(ladder: Ladder, lengths: list[int], decoding: int, page: int):
+    """Prompts that begin alike come together, while others decode; each program reads what it or an earlier one has written."""
+    state = State.of(Paged.of(200, page, prefix=True))
+    scheduler = Scheduler(Continuous(Limits(rows=9)), state)
+    written: set[tuple[int, int]] = set()
+    ids = itertools.count()
+
+    def step() -> None:
+        plan = scheduler.plan(0.0)
+        assert plan is not None
+        ran = []
+        for run in runs(plan, ladder):
+            rows = [(row, plan.starts[row], plan.counts[row]) for row in run.rows] + [
+                (p.row, p.start, p.tokens) for p in run.pieces
+            ]
+            for row, start, tokens in rows:
+                written.update((plan.tables[row][at // page], at % page) for at in range(start, start + tokens))
+            for row, start, _ in rows:
+                missing = [at for at in range(start) if (plan.tables[row][at // page], at % page) not in written]
+                assert not missing, f"row {row} of {plan} reads positions {missing}, which nobody has written"
+            ran += rows
+        assert sum(tokens for _, _, tokens in ran) == plan.tokens
+        scheduler.fold(plan, Outcome(tuple((5,) * draws for draws in plan.draws)), 0.0)
+
+    for number in range(decoding):
+        scheduler.submit(Request(next(ids), (100 + number,), 10), 0.0)
+    if decoding:
+        step()
+    for length in lengths[: 9 - decoding]:
+        scheduler.submit(Request(next(ids), tuple(range(length)), 2), 0.0)
+    step()
+
+
+def test_the_last_token_of_a_prompt_waits_for_the_pages_that_it_reads():
+    """A row of one token runs with those that decode, but where it was admitted beside prompts upon whose pages it may stand."""
+    ladder = Ladder((4,), (8,), (2, 8), 4, mixed=(4,))
+    plan = Plan(0, ids=(1, 2, 3), starts=(9, 0, 12), counts=(1, 30, 1), draws=(1, 1, 1), admitted=(2, 3))
+    first, second, third = runs(plan, ladder)
+    assert first.rows == [0] and [piece.row for piece in first.pieces] == [1, 1]
+    assert [piece.row for run in (second, third) for piece in run.pieces] == [1, 1, 2]
+    alone = Plan(0, ids=(1, 3), starts=(9, 12), counts=(1, 1), draws=(1, 1), admitted=(3,))
+    assert [list(run.rows) for run in runs(alone, ladder)] == [[0, 1]]

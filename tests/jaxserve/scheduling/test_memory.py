@@ -96,6 +96,34 @@ def test_a_published_page_is_found_and_shared():
     assert memory.in_use == 4
 
 
+def test_an_announced_page_is_found_before_it_is_written():
+    memory, first, *_ = admitted(Paged.of(8, 2, prefix=True), (1, 2, 3, 4, 5))
+    memory = memory.announce(News(first, 0, (1, 2)))
+    memory, second, _, cached, _ = admitted(memory, (1, 2, 3, 4, 5))
+    assert cached == 2 and second == (0, 3, 4)
+    memory = memory.announce(News(first, 2, (3, 4)))
+    memory.check([first, second])
+    again = memory.announce(News(second, 2, (3, 4)))  # the second has a copy of that page: nothing is to be found there
+    assert again.prefix == memory.prefix
+    memory, tables = memory.publish([News(first, 0, (1, 2, 3, 4)), News(second, 2, (3, 4))])
+    assert tables == [first, (0, 1, 4)] and memory.in_use == 4
+    memory.check(tables)
+
+
+def test_what_comes_after_a_copy_is_not_announced():
+    """A row that runs its whole prompt beside a known one (for log-probabilities of it), then goes on where nobody has been."""
+    memory, first, *_ = admitted(Paged.of(8, 2, prefix=True), (1, 2, 3))
+    memory = memory.announce(News(first, 0, (1, 2)))
+    grant = memory.admit((), 6)
+    assert grant is not None and grant.cached == 0
+    memory, second = grant.memory.announce(News(grant.table, 0, (1, 2))), grant.table
+    memory = memory.announce(News(second, 2, (3, 4)))
+    memory.check([first, second])
+    memory, (second,) = memory.publish([News(second, 0, (1, 2, 3, 4))])
+    assert second[0] == first[0]
+    memory.check([first, second])
+
+
 def test_the_same_content_twice_is_kept_once():
     """Two rows ran the same prompt at the same time. When the second publishes, it takes the first's pages and gives its own back."""
     memory, first, *_ = admitted(Paged.of(8, 2, prefix=True), (1, 2, 3, 4, 5))
@@ -173,6 +201,7 @@ def test_slots_are_whole_and_copied_where_pages_are_shared():
     assert shared.memory.grow([Want(table, 3, 10)]) == Growth(shared.memory, [(0,)], [10], [1], ())
     assert shared.memory.grow([Want(table, 3, 11)]) is None
     assert not memory.remembers and memory.publish([News(table, 0, (1,))]) == (memory, [table])
+    assert memory.announce(News(table, 0, (1,))) == memory
     shared.memory.check([table, shared.table])
     with pytest.raises(RuntimeError, match=r"\[0, 1, 1\]"):
         memory.check([table, shared.table])

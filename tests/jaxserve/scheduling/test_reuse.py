@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from jaxserve.scheduling.chunked import Chunked
 from jaxserve.scheduling.continuous import Continuous
+from jaxserve.scheduling.disaggregated import Disaggregated
+from jaxserve.scheduling.dynamic import Dynamic
 from jaxserve.scheduling.limits import Limits
 from jaxserve.scheduling.paged import Paged
 from jaxserve.scheduling.plan import Plan
@@ -12,6 +15,8 @@ from jaxserve.scheduling.policy import Policy
 from jaxserve.scheduling.request import Request
 from jaxserve.scheduling.slots import Slots
 from jaxserve.scheduling.state import State
+from jaxserve.scheduling.static import Static
+from jaxserve.scheduling.transfer import Link
 from jaxserve.scheduling.watch import Watch
 from tests.jaxserve.scheduling.clock import Played, play
 from tests.jaxserve.scheduling.toy import Device, Toy
@@ -81,3 +86,50 @@ def test_samples_differ_and_none_disturbs_another(memory):
     assert sum(plan.tokens for plan in plans) == 10 + 3 + 4 * 7, (
         "the prompt is run once, its last token once more for each other sample"
     )
+
+
+LINK = Link(token_bytes=1, bandwidth=1e9, latency=0.0)
+POLICIES = [
+    (Static(Limits(rows=64)), 1),
+    (Dynamic(Limits(rows=64)), 1),
+    (Continuous(Limits(rows=64)), 1),
+    (Continuous(Limits(rows=64, prefill_tokens=100, ahead=2)), 1),
+    (Chunked(Limits(rows=64, ahead=1), 64), 1),
+    (Chunked(Limits(rows=64), 1000), 1),
+    (Disaggregated(LINK, Limits(rows=64), budget=1000), 2),
+]
+
+
+@pytest.mark.parametrize(("policy", "workers"), POLICIES)
+def test_a_burst_runs_what_it_shares_once(policy: Policy, workers: int):
+    """64 prompts that come together, each 512 tokens that all begin with and 8 of its own: 512 + 64 * 8 tokens are run, not 33,280."""
+    begin = tuple(range(512))
+    requests = [Request(i, (*begin, *(1000 + 8 * i + j for j in range(8))), 1) for i in range(64)]
+    memories = [Paged.of(64 * 33, 16, prefix=True) for _ in range(workers)]
+    device = Device(MODEL, [16] * workers, drafts=0)
+    played = play(policy, State.of(*memories), requests, run=device.run, watch=Accepting(device))
+    assert all(device.answer(request.id) == MODEL.answer(request, 0) for request in requests)
+    assert sum(plan.tokens for _, plan in played.plans) == 512 + 64 * 8
+
+
+def test_the_same_prompt_64_times_at_once():
+    """Of a prompt of three pages and one token the others run that token; of one of exactly three pages the last page, of which they
+    need its last token."""
+    for length, each in ((13, 1), (12, 4)):
+        requests = [Request(i, tuple(range(length)), 2) for i in range(64)]
+        played, _ = run(requests, Paged.of(300, 4, prefix=True), Continuous(Limits(rows=64)))
+        first = played.plans[0][1]
+        assert first.counts == (length, *[each] * 63)
+
+
+def test_who_rides_on_a_row_that_is_cancelled_reads_what_was_promised():
+    """The row that computes the beginning goes before its plan is known, and a third comes while the plan is under way."""
+    begin = tuple(range(8))
+    requests = [Request(0, (*begin, 50), 3), Request(1, (*begin, 51), 3), Request(2, (*begin, 52), 3, arrival=0.5)]
+    device = Device(MODEL, [4], drafts=0)
+    policy = Continuous(Limits(ahead=2))
+    state = State.of(Paged.of(20, 4, prefix=True))
+    played = play(policy, state, requests, lambda plan: 1.0, device.run, cancels=[(0.25, 0)], watch=Accepting(device))
+    assert admissions(played) == [(0, 9), (8, 1), (8, 1)]
+    assert [device.answer(id) for id in (1, 2)] == [MODEL.answer(requests[id], 0) for id in (1, 2)]
+    assert set(played.ended) == {1, 2}
