@@ -18,7 +18,7 @@ from jaxserve.compiling import Bar, Compiling
 from jaxserve.generation import Generation, Row, StepRecord, make_rows, pages_needed
 from jaxserve.intake import read_all
 from jaxserve.ladder import Ladder, powers
-from jaxserve.memory import check_memory, pool_bytes, weight_bytes, workspace_bytes
+from jaxserve.memory import Need, pool_bytes, weight_bytes
 from jaxserve.model import Model, choose_dtype, load_model
 from jaxserve.outcome import Outcome, Run
 from jaxserve.predict import Analytical
@@ -68,6 +68,11 @@ class Job:
         page, (turns, more) = self.settings.page_size, divmod(self.settings.rows, len(self.prompts))
         each = (pages_needed(len(prompt), self.settings.max_new_tokens, page) for prompt in self.prompts)
         return sum(pages * (turns + (i < more)) for i, pages in enumerate(each))
+
+    @property
+    def ladder(self) -> Ladder:
+        """The programs."""
+        return make_ladder(self.prompts, self.settings.batches, self.context, self.settings.page_size)
 
 
 def accept(settings: Settings) -> Job:
@@ -120,7 +125,7 @@ def run(settings: Settings, bar: Bar) -> Outcome:
     limits = ceilings()
     measured(1)
     model = _load(job, dtype, bar)
-    ladder = make_ladder(job.prompts, settings.batches, job.context, settings.page_size)
+    ladder = job.ladder
     pool: KV = model.empty_pool(job.pages, settings.page_size, stored)
     buckets = ladder.buckets()
     programs = compile_programs(model.step, model.serving, pool, buckets, done=Compiling(bar, buckets), cache=cache)
@@ -155,7 +160,9 @@ def _dtype(job: Job) -> tuple[str, str]:
 
     def check_for(dtype: str) -> None:
         pool = pool_bytes(config, job.pages, s.page_size, s.kv_dtype or dtype)
-        check_memory(config, dtype, pool, workspace_bytes(config, s.rows, CHUNK))
+        programs = len(job.ladder.buckets())
+        need = Need.of(job.checkpoint, dtype, pool=pool, rows=s.rows, chunk=CHUNK, programs=programs, layers=s.layers)
+        need.check("this run", dtype, "--batch or --max-new-tokens", "--")
 
     check_for("bfloat16" if s.dtype == "auto" else s.dtype)
     dtype, why = choose_dtype(s.dtype, s.rows)

@@ -68,6 +68,7 @@ class Results:
             "policy": policy_json(setup.policy),
             "pool": dataclasses.asdict(pool),
             "pool_reason": setup.room.reason,
+            "memory_estimate": {**setup.room.need._asdict(), "total": setup.room.need.total},
             "ladder": setup.ladder.to_json(),
             "prompts": self.asked,
             "answered": self.answered,
@@ -106,7 +107,8 @@ class Results:
         return (
             f"{s.model} on {host_key()}, {today()}; weights {setup.dtype} ({setup.dtype_reason}), KV {setup.room.pool.dtype}\n"
             f"{setup.provenance}\n"
-            f"policy {s.policy}, {s.kv} KV: {setup.room.reason}"
+            f"policy {s.policy}, {s.kv} KV: {setup.room.reason}\n"
+            f"memory: {setup.room.need.total / 1e9:.1f} GB at most, estimated"
         )
 
     def _speculation(self) -> dict[str, Any] | None:

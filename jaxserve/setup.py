@@ -167,8 +167,7 @@ def _dtype(
     """(dtype of the weights, why, room), with the memory checked for it: for the smallest one before the choice is measured."""
 
     def room(dtype: str) -> Room:
-        pieces, query = ladder.chunk
-        return make_room(settings, checkpoint.config, dtype, rows=rows, context=context, page=ladder.page, chunk=pieces * query)
+        return make_room(settings, checkpoint, dtype, rows=rows, context=context, ladder=ladder)
 
     first = room("bfloat16" if settings.dtype == "auto" else settings.dtype)
     dtype, why = choose_dtype(settings.dtype, rows)

@@ -22,7 +22,7 @@ from costmodel.host import host_key, today
 from costmodel.measure import Ceilings, ceilings
 from costmodel.tables import Table
 from jaxserve.agreement import Agreement, compare_with_f32
-from jaxserve.memory import check_memory, pool_bytes, workspace_bytes
+from jaxserve.memory import Need, pool_bytes
 from jaxserve.model import load_model
 from models.checkpoint.sources import open_checkpoint
 from models.errors import UserError
@@ -87,7 +87,9 @@ def main(model: str, batches: tuple[int, ...], context: int, steps: int, dtype: 
     chip = chip_of_device(device.device_kind)
     checkpoint = open_checkpoint(model)
     config, rows = checkpoint.config, min(sizes)
-    check_memory(config, dtype, pool_bytes(config, rows * -(-context // PAGE), PAGE, dtype), workspace_bytes(config, rows, 0))
+    pool = pool_bytes(config, rows * -(-context // PAGE), PAGE, dtype)
+    need = Need.of(checkpoint, dtype, pool=pool, rows=rows, chunk=0, programs=len(sizes))
+    need.check("this run", dtype, "--batch or --context", "--")
     check_model, compared = check_model or default_check_model(), None
     with cli.Bars() as bars:
         measured = bars.bar("measuring ceilings", 1)

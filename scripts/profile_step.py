@@ -24,7 +24,7 @@ from costmodel.clock import Clock, RunQueue
 from costmodel.host import host_key, today
 from costmodel.tables import Table
 from jaxserve.bucket import Bucket
-from jaxserve.memory import check_memory, pool_bytes, workspace_bytes
+from jaxserve.memory import Need, pool_bytes
 from jaxserve.model import load_model
 from jaxserve.programs import blank, compile_programs
 from jaxserve.settings import DTYPES
@@ -79,12 +79,9 @@ def main(model: str, batch: int, context: int, steps: int, dtype: str, kv_dtype:
     """Say which part of the model a decode step spends its time on."""
     stored, width = kv_dtype or dtype, -(-context // PAGE)
     checkpoint = open_checkpoint(model)
-    check_memory(
-        checkpoint.config,
-        dtype,
-        pool_bytes(checkpoint.config, batch * width, PAGE, stored),
-        workspace_bytes(checkpoint.config, batch, 0),
-    )
+    size = pool_bytes(checkpoint.config, batch * width, PAGE, stored)
+    need = Need.of(checkpoint, dtype, pool=size, rows=batch, chunk=0, programs=1)
+    need.check("this run", dtype, "--batch or --context", "--")
     served = load_model(model, dtype=dtype, context=context, checkpoint=checkpoint)
     pool: KV = served.empty_pool(batch * width, PAGE, stored)
     bucket = Bucket(((batch, 1),), width)

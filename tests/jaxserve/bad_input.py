@@ -52,9 +52,8 @@ def without_tokenizer(folder: Path) -> Sequence[str]:
 
 
 GB = r"[\d.]+ GB"
-MEMORY = (
-    rf"needs about {GB} of memory \({GB} weights in bfloat16, {GB} KV pool, {GB} workspace\), but {GB} are available; lower"
-)
+PARTS = rf"{GB} weights in bfloat16, {GB} KV pool, {GB} workspace, {GB} process and programs"
+MEMORY = rf"needs about {GB} of memory \({PARTS}\), but {GB} are available; lower"
 
 CASES = {
     "report that is no page": Case(options(*TINY, "--report", "out.pdf"), r"--report is 'out\.pdf'; give .*html|plotly"),

@@ -12,7 +12,7 @@ import pytest
 
 from jaxserve import memory
 from jaxserve.bucket import Bucket
-from jaxserve.memory import available_bytes, check_memory, pool_bytes, weight_bytes, workspace_bytes
+from jaxserve.memory import Need, available_bytes, pool_bytes, process_bytes, weight_bytes, workspace_bytes
 from jaxserve.model import load_model
 from jaxserve.programs import compile_programs
 from jaxserve.step import Step
@@ -61,17 +61,30 @@ def test_the_workspace_is_an_estimate_from_above(dtype: str):
 
 
 def test_check_memory_names_every_number(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(memory, "weight_bytes", lambda config, dtype: (0, 5_000_000_000))
     monkeypatch.setattr(memory, "available_bytes", lambda: 8_000_000_000)
-    check_memory(TINY, "float32", 2_000_000_000, 1_000_000_000)  # exactly what there is
+    fits = Need(weights=5_000_000_000, pool=1_500_000_000, workspace=1_000_000_000, process=500_000_000)
+    fits.check("this run", "float32", "--batch")  # exactly what there is
+    more = fits._replace(pool=2_000_000_000)
     with pytest.raises(UserError) as caught:
-        check_memory(TINY, "float32", 2_500_000_000, 1_000_000_000)
-    line = str(caught.value)
-    assert "needs about 8.5 GB of memory (5.0 GB weights in float32, 2.5 GB KV pool, 1.0 GB workspace), but 8.0 GB are" in line
-    assert "lower --batch or --max-new-tokens" in line and "--dtype bfloat16" in line and "\n" not in line
-    with pytest.raises(UserError) as caught:
-        check_memory(TINY, "bfloat16", 2_500_000_000, 1_000_000_000)
-    assert "--dtype" not in str(caught.value)  # it is that already
+        more.check("this run", "float32", "--batch or --max-new-tokens", "--")
+    assert str(caught.value) == (
+        "this run needs about 8.5 GB of memory (5.0 GB weights in float32, 2.0 GB KV pool, 1.0 GB workspace, 0.5 GB process and "
+        "programs), but 8.0 GB are available; lower --batch or --max-new-tokens, or take a smaller model or --dtype bfloat16"
+    )
+    # On an accelerator, in 16 bits.
+    with pytest.raises(UserError, match=r"2\.0 GB KV pool, 1\.5 GB workspace\), but .* or take a smaller model$"):
+        more._replace(workspace=1_500_000_000, process=0).check("this run", "bfloat16", "--batch")
+
+
+def test_the_process_counts_where_it_lies_in_the_same_memory(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(memory, "resident_bytes", lambda: 7)
+    deep = dataclasses.replace(TINY, layers=30, windows=(None,) * 30)
+    one, ten = (process_bytes(deep, programs, "unrolled") for programs in (1, 10))
+    assert ten > one > process_bytes(deep, 1, "scanned") > process_bytes(deep, 0, "scanned") > 500_000_000
+    monkeypatch.setattr(memory, "free_memory_bytes", lambda: 70)
+    assert available_bytes() == 77
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert process_bytes(deep, 10, "unrolled") == 0
 
 
 @pytest.mark.parametrize(
@@ -80,7 +93,8 @@ def test_check_memory_names_every_number(monkeypatch: pytest.MonkeyPatch):
 def test_a_devices_own_memory_counts(monkeypatch: pytest.MonkeyPatch, stats: Any, expected: int):
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     monkeypatch.setattr(jax, "devices", lambda: [SimpleNamespace(memory_stats=lambda: stats)])
-    monkeypatch.setattr(memory, "free_memory_bytes", lambda: 77)
+    monkeypatch.setattr(memory, "free_memory_bytes", lambda: 70)
+    monkeypatch.setattr(memory, "resident_bytes", lambda: 7)
     assert available_bytes() == expected
 
 

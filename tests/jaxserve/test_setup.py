@@ -10,7 +10,7 @@ import pytest
 
 from costmodel.analytical import step_cost
 from costmodel.measure import Ceilings
-from jaxserve import room, setup
+from jaxserve import memory, room, setup
 from jaxserve.ladder import Ladder
 from jaxserve.pool import Pool
 from jaxserve.scheduling.plan import Plan
@@ -32,8 +32,14 @@ def nothing_is_loaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setattr(setup, "load_model", refuse)
     monkeypatch.setattr(setup, "Engine", refuse)
     monkeypatch.setattr(load, "load", refuse)
-    monkeypatch.setattr(room, "available_bytes", lambda: 10**9)
+    monkeypatch.setattr(memory, "process_bytes", lambda *given: 5000)  # what this process holds changes
+    there_is(monkeypatch, 10**9)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def there_is(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    for module in (room, memory):
+        monkeypatch.setattr(module, "available_bytes", lambda: size)
 
 
 def tiny(**given: Any) -> setup.Setup:
@@ -90,12 +96,14 @@ def test_memory_bounds_the_pool(policy: str, workers: int, of: str, monkeypatch:
     """Half of what weights and workspace leave, of all workers; a sequence needs 4 pages."""
     given = {"context": 64, "rows": 8, "policy": policy}
     page = workers * 16 * TOKEN
-    rest = tiny(pages=1, **given).room.needed - page
-    monkeypatch.setattr(room, "available_bytes", lambda: rest + 2 * 10 * page + 100)
+    rest = tiny(pages=1, **given).room.need.total - page
+    there_is(monkeypatch, rest + 2 * 10 * page + 100)
     found = tiny(**given).room
-    assert found.pool.units == 10 and found.needed == rest + 10 * page
+    assert found.pool.units == 10 and found.need.total == rest + 10 * page
     assert found.reason == f"10 pages of 16 tokens{of}, 50% of the free memory: 2.5 sequences of 64 tokens, not 8"
-    monkeypatch.setattr(room, "available_bytes", lambda: rest + 2 * 3 * page + 100)
+    there_is(monkeypatch, rest + 2 * 3 * page + 100)
+    assert tiny(**given).room.reason.endswith("one sequence of 64 tokens, for which more than 50% of the free memory is taken")
+    there_is(monkeypatch, rest + 3 * page + 100)
     with pytest.raises(UserError, match=r"this engine needs about 0\.0 GB .* are available; lower context or rows, or take"):
         tiny(**given)
     assert tiny(pages=3, **given).context == 48  # as asked, all of the rest may be taken
@@ -103,7 +111,8 @@ def test_memory_bounds_the_pool(policy: str, workers: int, of: str, monkeypatch:
 
 def test_more_memory_than_there_is():
     gb = r"\d+\.\d GB"
-    line = rf"this engine needs about {gb} of memory \({gb} weights in float32, {gb} KV pool, {gb} workspace\), but 1.0 GB are available"
+    parts = rf"{gb} weights in float32, {gb} KV pool, {gb} workspace, {gb} process and programs"
+    line = rf"this engine needs about {gb} of memory \({parts}\), but 1.0 GB are available"
     with pytest.raises(UserError, match=line + "; lower pages or rows, or take a smaller model or dtype bfloat16"):
         tiny(pages=10**6)
     with pytest.raises(UserError, match=r"weights in bfloat16.*or take a smaller model$"):
@@ -158,7 +167,7 @@ def test_each_engine_has_a_log_of_its_own():
 def test_rows_are_paid_for_like_pages():
     """Each row's logits alone are 512 numbers of 4 B: a million of them are more than the 1 GB that there is."""
     with pytest.raises(
-        UserError, match=r"this engine needs about [\d.]+ GB .* workspace\), but 1.0 GB are available; lower .*rows"
+        UserError, match=r"this engine needs about [\d.]+ GB .* process and programs\), but 1.0 GB are available; lower .*rows"
     ):
         tiny(rows=1_000_000, context=16)
     with pytest.raises(UserError, match=r"rows is 2147483648; it must be at most 2147483647"):
