@@ -66,6 +66,7 @@ class Bias(click.ParamType):
 @click.option("--prefix-cache/--no-prefix-cache", default=None, help="Find known beginnings again. Default: with pages.")
 @click.option("--speculate", type=click.Choice(["ngram"]), help="Draft tokens by prompt lookup.")
 @click.option("--drafts", type=int, help="Tokens drafted at most. Default: 4.")
+@click.option("--batch-invariant", is_flag=True, help="No answer depends on its batch, in 16 bits too; slower.")
 @click.option("--ladder", type=Path, help="Programs to compile, from python -m jaxserve.buckets. Default: powers of two.")
 @click.option("--max-tokens", type=int, default=128, show_default=True, help="Of an answer.")
 @click.option("--min-tokens", type=int, default=0, help="Before an answer may end.")

@@ -27,7 +27,7 @@ class Ladder:
       widths: pages of a row's table. One is enough where attention follows the live context (blockwise); the gather reference
         pays for the whole width, so there a ladder of them pays off.
       chunk: (rows, query) of the largest prefill program. A prompt is cut into pieces of at most `query` tokens; several pieces of
-        one prompt may be rows of one step, in order.
+        one prompt may be rows of one step, in order. (rows, 1) with no batch but these rows: see `uniform`.
       page: tokens of a page.
       prefills: rows of smaller prefill programs with the same query.
       mixed: rows of decodes that are also compiled together with each prefill, as one program.
@@ -100,12 +100,21 @@ class Ladder:
         return {name: list(each) if isinstance(each, tuple) else each for name, each in dataclasses.asdict(self).items()}
 
     @property
+    def uniform(self) -> bool:
+        """Whether one program runs all tokens, prompts included, each as a row of its own. No sum is then taken in an order that
+        depends on which other tokens run: a token's numbers are the same in any step, and so is every answer, in 16 bits too."""
+        plain = not (self.prefills or self.mixed or self.drafts) and self.steps == 1
+        return plain and len(self.widths) == 1 and self.chunk == (self.batches[-1], 1) and len(self.batches) == 1
+
+    @property
     def context(self) -> int:
         """Tokens that the widest table holds."""
         return self.widths[-1] * self.page
 
     def buckets(self) -> list[Bucket]:
         """Every bucket, cheapest first."""
+        if self.uniform:
+            return [Bucket(((self.batches[0], 1),), self.widths[0])]
         chunks = [(rows, self.chunk[1]) for rows in self._pieces]
         kinds: list[tuple[Shape, bool, int]] = [(((rows, 1),), False, 1) for rows in self.batches]
         kinds += [((chunk,), False, 1) for chunk in chunks]

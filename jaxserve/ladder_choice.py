@@ -18,6 +18,7 @@ from models.errors import UserError
 PIECES = {"cpu": (16, 16)}
 LONG_PIECES = (4, 256)  # where it takes more of them
 MANY = 16  # rows
+UNIFORM = 16  # rows of the one program of a batch-invariant engine come in so many: a kernel takes none of them by another way
 
 
 def read_ladder(file: str | Path) -> Ladder:
@@ -33,16 +34,21 @@ def make_ladder(settings: ServeSettings, rows: int, context: int) -> Ladder:
     """Powers of two: as few programs as serve well, for each takes seconds to compile.
 
     Decodes of 1, 2, 4, ... `rows`; prefills of a few pieces of prompts and of many. Only where a policy mixes decodes with prompts in
-    every step there are programs for both: with all rows and, where they are many, with an eighth of them.
+    every step there are programs for both: with all rows and, where they are many, with an eighth of them. A batch-invariant engine
+    has one program for everything, see `Ladder.uniform`.
     """
+    unit, width = (settings.page_size or PAGE, None) if settings.kv == "paged" else (context, 1)
+    widths = (width or -(-context // unit),)
+    if settings.batch_invariant:
+        fixed = -(-rows // UNIFORM) * UNIFORM
+        return Ladder((fixed,), widths, (fixed, 1), unit)
     most, tokens = PIECES.get(jax.default_backend(), LONG_PIECES)
     query = min(tokens, powers(context, smallest=2)[-1])
     pieces = min(most, rows * -(-context // query))
     mixed = (*((rows // 8,) if rows >= MANY else ()), rows) if settings.policy == "chunked" else ()
-    unit, width = (settings.page_size or PAGE, None) if settings.kv == "paged" else (context, 1)
     return Ladder(
         batches=tuple(sorted({*(size for size in powers(rows) if size < rows), rows})),
-        widths=(width or -(-context // unit),),
+        widths=widths,
         chunk=(pieces, query),
         page=unit,
         prefills=(max(pieces // 4, 1),) if pieces > 1 else (),

@@ -72,6 +72,19 @@ def choose_dtype(asked: str, rows: int) -> tuple[str, str]:
     return choice.winner, choice.reason
 
 
+def batch_caveat(dtype: str, kv_dtype: str, instead: str) -> str:
+    """What users are to know of weights and KV in these dtypes, a line; nothing where both are float32.
+
+    In 16 bits what is summed in another order, for another batch, is rounded to another number now and then.
+
+    Args:
+      instead: the options by which an answer depends on its request alone.
+    """
+    if dtype == kv_dtype == "float32":
+        return ""
+    return f"in 16 bits an answer may depend on its batch, where two tokens are almost equally likely; {instead} rules it out\n"
+
+
 def load_model(
     name: str,
     *,

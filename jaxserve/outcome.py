@@ -10,6 +10,7 @@ from rich.text import Text
 from costmodel.measure import Ceilings
 from costmodel.tables import console
 from jaxserve.generation import Row, StepRecord
+from jaxserve.model import batch_caveat
 from jaxserve.predict import Analytical
 from jaxserve.programs import Program
 from jaxserve.report import ProgramReport, programs_json, programs_table, table
@@ -110,6 +111,7 @@ class Outcome:
         )
         return (
             f"{f['model']} on {f['machine']}, {f['date']}; weights {f['dtype']} ({f['dtype_reason']}), KV {f['kv_dtype']}\n"
+            f"{batch_caveat(f['dtype'], f['kv_dtype'], '--dtype float32')}"
             f"{self.provenance}\n"
             f"rows: up to {f['rows']}, from {used}\n"
             f"measured ceilings ({limits.date}): read {limits.read_bandwidth / 1e9:.1f} GB/s, matmul f32 "

@@ -10,6 +10,7 @@ import jax
 
 from costmodel.host import host_key, today
 from costmodel.tables import Table
+from jaxserve.model import batch_caveat
 from jaxserve.programs import Program
 from jaxserve.report import programs_json
 from jaxserve.scheduling.names import policy_json
@@ -64,6 +65,7 @@ class Results:
             "provenance": setup.provenance.to_json(),
             "dtype": setup.dtype,
             "dtype_reason": setup.dtype_reason,
+            "batch_invariant": setup.settings.batch_invariant,
             "context": setup.context,
             "policy": policy_json(setup.policy),
             "pool": dataclasses.asdict(pool),
@@ -103,9 +105,11 @@ class Results:
 
     def head(self) -> str:
         """What runs here, in a few lines."""
-        s, setup = self.setup.settings, self.setup
+        s, setup, kv_dtype = self.setup.settings, self.setup, self.setup.room.pool.dtype
+        caveat = "" if s.batch_invariant else batch_caveat(setup.dtype, kv_dtype, "--batch-invariant or --dtype float32")
         return (
-            f"{s.model} on {host_key()}, {today()}; weights {setup.dtype} ({setup.dtype_reason}), KV {setup.room.pool.dtype}\n"
+            f"{s.model} on {host_key()}, {today()}; weights {setup.dtype} ({setup.dtype_reason}), KV {kv_dtype}\n"
+            f"{caveat}"
             f"{setup.provenance}\n"
             f"policy {s.policy}, {s.kv} KV: {setup.room.reason}\n"
             f"memory: {setup.room.need.total / 1e9:.1f} GB at most, estimated"

@@ -49,6 +49,8 @@ def runs(plan: Plan, ladder: Ladder | None = None) -> list[Run]:
     Raises:
       UserError: a row or a table for which the ladder has no program.
     """
+    if ladder is not None and ladder.uniform:
+        return _uniform(plan, ladder)
     count = len(plan.ids)
     rows: Sequence[int] = range(count)
     if plan.steps > 1:
@@ -89,6 +91,15 @@ def runs(plan: Plan, ladder: Ladder | None = None) -> list[Run]:
         here, pieces = pieces[: bucket.shape[0][0]], pieces[bucket.shape[0][0] :]
         found.append(Run(bucket, (), (), None, here))
     return found
+
+
+def _uniform(plan: Plan, ladder: Ladder) -> list[Run]:
+    """Every token is a piece of one, in the order of the plan, as many in each program as it has rows."""
+    pieces = [
+        piece for row, (at, count) in enumerate(zip(plan.starts, plan.counts, strict=True)) for piece in cut(at, count, 1, row)
+    ]
+    rows, bucket = ladder.batches[0], ladder.decode(1, max(map(sum, zip(plan.starts, plan.counts, strict=True))))
+    return [Run(bucket, (), (), None, pieces[i : i + rows]) for i in range(0, len(pieces), rows)]
 
 
 def cut(start: int, count: int, query: int, row: int) -> list[Piece]:

@@ -1,7 +1,7 @@
 """Choosing the next token inside the program: greedy, temperature, top-k, top-p and min-p, each row by its own settings.
 
 The key of a sample is a function of (seed of the request, position of the token) and nothing else, so a request draws the same text
-alone, in any batch, under any schedule.
+alone, in any batch, under any schedule, where its logits are the same: in float32 but for ties, in 16 bits in a batch-invariant engine.
 """
 
 from __future__ import annotations

@@ -78,6 +78,9 @@ class ServeSettings:
       queue_timeout: s that a request may wait for its first step; None for ever.
       speculate: "ngram" drafts by prompt lookup; None for no drafts.
       drafts: tokens that are drafted at most; None for 4.
+      batch_invariant: one program, of a fixed number of rows, runs every token of prompts and answers as a row of its own, so that no
+        answer depends on who else runs, on policy or on memory, in 16 bits too. docs/measurements/2026-12-01-batch-invariant.md says
+        what it costs.
       ladder: a JSON file of `python -m jaxserve.buckets`: the programs to compile. None: powers of two.
       compile_cache: folder in which compiled programs are kept for the next start. None or True: $XDG_CACHE_HOME/jaxserve/programs, or
         ~/.cache/jaxserve/programs. False: none are kept and none are taken. Whoever may write into the folder decides what runs.
@@ -110,6 +113,7 @@ class ServeSettings:
     queue_timeout: float | None = None
     speculate: str | None = None
     drafts: int | None = None
+    batch_invariant: bool = False
     ladder: str | Path | None = None
     compile_cache: Choice = None
     log: str | Path | None = None
@@ -139,6 +143,7 @@ class ServeSettings:
                 raise UserError(f"{name} {shown(value)} is unknown; give {', '.join(each for each in known if each)}")
         if self.prefix_cache is not None:
             settle(self, prefix_cache=boolean("prefix_cache", self.prefix_cache))
+        settle(self, batch_invariant=boolean("batch_invariant", self.batch_invariant))
         for name in ("ladder", "log"):
             value = getattr(self, name)
             if value is not None and not (isinstance(value, str | os.PathLike) and os.fspath(value)):
@@ -168,6 +173,12 @@ class ServeSettings:
                 )
         if self.drafts is not None and self.speculate is None:
             raise UserError("drafts is given, but nothing drafts; leave it out, or speculate with ngram")
+        if self.batch_invariant:
+            for name, asked in (("speculate", self.speculate), ("multi_step", self.multi_step > 1), ("ladder", self.ladder)):
+                if asked:
+                    raise UserError(
+                        f"{name} brings programs of other shapes, and batch_invariant runs every token in one; leave one of them out"
+                    )
         if self.kv == "contiguous":
             if self.page_size is not None:
                 raise UserError("page_size is given, but contiguous KV has no pages; leave it out, or take paged KV")

@@ -148,7 +148,7 @@ def test_what_nothing_fits_is_refused(ask: Any, message: str):
         ({"page": 0}, "page is 0; it must be at least 1"),
         ({"drafts": -1}, "drafts is -1; it must be at least 0"),
         ({"steps": 0}, "steps is 0; it must be at least 1"),
-        ({"chunk": (1, 1)}, "decode 1 is in it twice; give the prefill chunk at least 2 tokens a row"),
+        ({"batches": (1, 2), "chunk": (1, 1)}, "decode 1 is in it twice; give the prefill chunk at least 2 tokens a row"),
     ],
     ids=str,
 )

@@ -27,6 +27,8 @@ GIVEN = Ladder((1, 3, 12, 40), (4, 8), (4, 32), 8, prefills=(2,), mixed=(3, 40),
         ({"page_size": 5}, 2, 51, Ladder((1, 2), (11,), (8, 16), 5, prefills=(2,))),
         ({"policy": "chunked"}, 4, 512, Ladder((1, 2, 4), (32,), (16, 16), 16, (4,), mixed=(4,))),
         ({"policy": "chunked"}, 16, 64, Ladder((1, 2, 4, 8, 16), (4,), (16, 16), 16, (4,), mixed=(2, 16))),
+        ({"batch_invariant": True}, 5, 40, Ladder((16,), (3,), (16, 1), 16)),
+        ({"batch_invariant": True, "policy": "chunked", "kv": "contiguous"}, 32, 40, Ladder((32,), (1,), (32, 1), 40)),
         ({"speculate": "ngram", "drafts": 2, "multi_step": 4}, 1, 16, Ladder((1,), (1,), (1, 16), 16, drafts=2, steps=4)),
     ],
 )

@@ -153,3 +153,23 @@ def test_the_last_token_of_a_prompt_waits_for_the_pages_that_it_reads():
     assert [piece.row for run in (second, third) for piece in run.pieces] == [1, 1, 2]
     alone = Plan(0, ids=(1, 3), starts=(9, 12), counts=(1, 1), draws=(1, 1), admitted=(3,))
     assert [list(run.rows) for run in runs(alone, ladder)] == [[0, 1]]
+
+
+@given(plans(), st.integers(1, 9))
+@settings(max_examples=200, deadline=None)
+def test_one_program_for_all_runs_every_token_as_a_row(plan: Plan, rows: int):
+    """In the order of the plan, and as many at once as there are rows."""
+    if plan.steps > 1:
+        return
+    ladder = Ladder((rows,), (16,), (rows, 1), 4)
+    assert ladder.uniform and len(ladder.buckets()) == 1
+    found = runs(plan, ladder)
+    wanted = [
+        (i, at)
+        for i, (start, count) in enumerate(zip(plan.starts, plan.counts, strict=True))
+        for at in range(start, start + count)
+    ]
+    assert [(piece.row, piece.start) for run in found for piece in run.pieces] == wanted
+    assert {piece.tokens for run in found for piece in run.pieces} == {1}
+    assert [len(run.pieces) for run in found[:-1]] == [rows] * (len(found) - 1)
+    assert {run.bucket for run in found} == set(ladder.buckets()) and not any(run.rows for run in found)

@@ -98,6 +98,13 @@ def test_what_follows_from_the_rest():
         ({"policy": "dynamic", "delay": 1e10}, r"delay is 10000000000.0; it must be at least 0 and at most 1e\+09 s"),
         ({"queue_timeout": 1e10}, r"queue_timeout is 10000000000.0; it must be above 0 and at most 1e\+09 s"),
         ({"drafts": 4}, "drafts is given, but nothing drafts; leave it out, or speculate with ngram"),
+        ({"batch_invariant": 2}, "batch_invariant is 2"),
+        (
+            {"batch_invariant": True, "speculate": "ngram"},
+            "speculate brings programs of other shapes, and batch_invariant runs every",
+        ),
+        ({"batch_invariant": True, "multi_step": 2}, "multi_step brings programs of other shapes"),
+        ({"batch_invariant": True, "ladder": "l.json"}, "ladder brings programs of other shapes"),
         ({"kv": "contiguous", "page_size": 16}, "page_size is given, but contiguous KV has no pages"),
         ({"kv": "contiguous", "prefix_cache": True}, "prefix_cache needs pages, for slots can't be shared"),
     ],
