@@ -47,7 +47,13 @@ class Bias(click.ParamType):
 @click.option("--dtype", default="auto", show_default=True, help="Of the weights: auto (the fastest here), float32, bfloat16.")
 @click.option("--kv-dtype", help="Of the KV pool. Default: the weights'.")
 @click.option("--layers", default="auto", show_default=True, help="unrolled, scanned, or auto: scanned on a TPU.")
-@click.option("--policy", type=click.Choice(list(POLICIES)), default="continuous", show_default=True, help="Who runs when.")
+@click.option(
+    "--policy",
+    metavar=f"[{'|'.join(POLICIES)}|MODULE:NAME]",
+    default="continuous",
+    show_default=True,
+    help="Who runs when. MODULE:NAME is one of your own: docs/policy.md.",
+)
 @click.option("--rows", type=int, help="Sequences at once, on each worker. Default: 64, or what the ladder has.")
 @click.option("--context", type=int, help="Tokens of the longest sequence. Default: what the prompts need.")
 @click.option("--multi-step", type=int, default=1, show_default=True, help="Tokens drawn in one step while nobody waits.")

@@ -45,7 +45,7 @@ def make_ladder(settings: ServeSettings, rows: int, context: int) -> Ladder:
     most, tokens = PIECES.get(jax.default_backend(), LONG_PIECES)
     query = min(tokens, powers(context, smallest=2)[-1])
     pieces = min(most, rows * -(-context // query))
-    mixed = (*((rows // 8,) if rows >= MANY else ()), rows) if settings.policy == "chunked" else ()
+    mixed = (*((rows // 8,) if rows >= MANY else ()), rows) if settings.mixes else ()
     return Ladder(
         batches=tuple(sorted({*(size for size in powers(rows) if size < rows), rows})),
         widths=widths,

@@ -37,8 +37,9 @@ class Printer(Watch):
 @click.argument("log", type=Path)
 @click.option("--plans", is_flag=True, help="Print every plan, in one line.")
 @click.option("--summary", is_flag=True, help="Print what the run came to: rows, tokens, pages, times.")
+@click.option("--policy", help="MODULE:NAME of a policy of your own, of which the log is: its code is run.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output, for machines; with the summary.")
-def main(log: Path, plans: bool, summary: bool, as_json: bool) -> None:
+def main(log: Path, plans: bool, summary: bool, policy: str | None, as_json: bool) -> None:
     """Replay a step log without a model, and compare every plan, and all else that follows from what the scheduler was told.
 
     Ends with 1 where anything differs, or where a line is not as it was written. Names the fields that are taken as given.
@@ -46,9 +47,9 @@ def main(log: Path, plans: bool, summary: bool, as_json: bool) -> None:
     sums, size = Summary(), os.path.getsize(log) if os.path.isfile(log) else 0
     with cli.Bars() as bars:
         if plans and not as_json:
-            found = rerun(log, Watches(sums, Printer()))
+            found = rerun(log, Watches(sums, Printer()), own=policy)
         else:
-            found = rerun(log, sums, bars.bar("bytes replayed", size))
+            found = rerun(log, sums, bars.bar("bytes replayed", size), policy)
     if as_json:
         print(json.dumps({"log": str(log), **to_json(found), "summary": sums.to_json(found.header.clock)}, indent=1))
     else:

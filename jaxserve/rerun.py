@@ -80,13 +80,14 @@ class Rerun(NamedTuple):
         return self.difference is None and not self.changed
 
 
-def rerun(path: Path, watch: Watch, read: Callable[[int], None] = lambda size: None) -> Rerun:
+def rerun(path: Path, watch: Watch, read: Callable[[int], None] = lambda size: None, own: str | None = None) -> Rerun:
     """Replay a log up to its end or to the first difference.
 
     Args:
       path: of the log.
       watch: sees the run as it would have seen the first one.
       read: called with the bytes of each line.
+      own: MODULE:NAME of a policy that isn't ours and whose code may run.
 
     Raises:
       UserError: the file can't be read, has another format, or a line of it makes no sense; the message says which.
@@ -96,7 +97,7 @@ def rerun(path: Path, watch: Watch, read: Callable[[int], None] = lambda size: N
     number, header = next(lines)
     assert isinstance(header, Header)
     with _place(path, number):
-        replay = _Replay(header, watch)
+        replay = _Replay(header, watch, own)
     counts, difference, cut = Counter({Header.event: 1}), None, None
     for number, event in lines:
         if event is None:
@@ -121,13 +122,13 @@ def rerun(path: Path, watch: Watch, read: Callable[[int], None] = lambda size: N
     )
 
 
-def trusted(path: Path, watch: Watch, read: Callable[[int], None] = lambda size: None) -> Rerun:
+def trusted(path: Path, watch: Watch, read: Callable[[int], None] = lambda size: None, own: str | None = None) -> Rerun:
     """The same, for whoever is to go on from what the log says.
 
     Raises:
       UserError: it can't be replayed, something differs, or a line was changed.
     """
-    found = rerun(path, watch, read)
+    found = rerun(path, watch, read, own)
     if found.equal:
         return found
     where, what = (
@@ -141,7 +142,7 @@ def trusted(path: Path, watch: Watch, read: Callable[[int], None] = lambda size:
 class _Replay(Watch):
     """A scheduler that is told the lines of a log. It watches itself, to see plans with nothing to do, too."""
 
-    def __init__(self, header: Header, watch: Watch):
+    def __init__(self, header: Header, watch: Watch, own: str | None):
         self._watch, self._tables = watch, dict[int, Ids]()
         state = State.of(*map(memory_of, header.memories))
         self._remembers = state.workers[0].memory.remembers
@@ -151,7 +152,7 @@ class _Replay(Watch):
         self._step: StepRecord | None = None  # that was folded last, until its times come
         self._timed: bool | None = None  # whether the log tells times; None until that can be known
         self.closed = False
-        self._scheduler = Scheduler(policy_of(header.policy), state, Watches(self, watch))
+        self._scheduler = Scheduler(policy_of(header.policy, own), state, Watches(self, watch))
 
     @property
     def left(self) -> tuple[tuple[int, ...], int, int | None]:

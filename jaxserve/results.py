@@ -13,7 +13,7 @@ from costmodel.tables import Table
 from jaxserve.model import batch_caveat
 from jaxserve.programs import Program
 from jaxserve.report import programs_json
-from jaxserve.scheduling.names import policy_json
+from jaxserve.scheduling.names import policy_json, policy_name
 from jaxserve.setup import Setup
 from jaxserve.status import Status
 from jaxserve.stepsummary import Summary
@@ -111,7 +111,7 @@ class Results:
             f"{s.model} on {host_key()}, {today()}; weights {setup.dtype} ({setup.dtype_reason}), KV {kv_dtype}\n"
             f"{caveat}"
             f"{setup.provenance}\n"
-            f"policy {s.policy}, {s.kv} KV: {setup.room.reason}\n"
+            f"policy {policy_name(setup.policy)}, {s.kv} KV: {setup.room.reason}\n"
             f"memory: {setup.room.need.total / 1e9:.1f} GB at most, estimated"
         )
 

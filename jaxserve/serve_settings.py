@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import math
 import os
 from collections.abc import Callable, Sequence
@@ -10,12 +11,13 @@ from pathlib import Path
 
 from jaxserve.compile_cache import Choice, check_cache
 from jaxserve.pool import KINDS
+from jaxserve.scheduling import own
 from jaxserve.scheduling.chunked import Chunked
 from jaxserve.scheduling.continuous import Continuous
 from jaxserve.scheduling.disaggregated import Disaggregated
 from jaxserve.scheduling.dynamic import Dynamic
 from jaxserve.scheduling.limits import Limits, QueueRule
-from jaxserve.scheduling.names import POLICIES
+from jaxserve.scheduling.names import POLICIES, policy_json
 from jaxserve.scheduling.policy import Policy
 from jaxserve.scheduling.static import Static
 from jaxserve.scheduling.transfer import Link
@@ -66,7 +68,8 @@ class ServeSettings:
       pages: of each worker's pool, or slots where KV is contiguous. None: enough for `rows` sequences of the whole context, or what a
         share of the free memory holds if that is less (`Setup.room` says which).
       prefix_cache: keep the KV of what was run and start prompts that begin alike after it. None: where KV is paged.
-      policy: static, dynamic, continuous, chunked or disaggregated.
+      policy: static, dynamic, continuous, chunked or disaggregated; MODULE:NAME of one of your own, which is made with the limits that
+        follow from these settings and with those of the options below that it takes; or a policy itself, which has its own.
       multi_step: tokens that a row may draw in one step while nobody waits.
       prefill_tokens: prompt tokens that may be admitted and not yet run at once; None for any number.
       budget: tokens of a step at most (chunked), or of a prefill step (disaggregated).
@@ -100,7 +103,7 @@ class ServeSettings:
     page_size: int | None = None
     pages: int | None = None
     prefix_cache: bool | None = None
-    policy: str = "continuous"
+    policy: str | Policy = "continuous"
     multi_step: int = 1
     prefill_tokens: int | None = None
     budget: int | None = None
@@ -135,12 +138,12 @@ class ServeSettings:
             ("kv_dtype", (None, *DTYPES)),
             ("layers", LAYERS),
             ("kv", KINDS),
-            ("policy", tuple(POLICIES)),
             ("speculate", (None, "ngram")),
         ):
             value = getattr(self, name)
             if not (value is None or isinstance(value, str)) or value not in known:
                 raise UserError(f"{name} {shown(value)} is unknown; give {', '.join(each for each in known if each)}")
+        self._check_policy()
         if self.prefix_cache is not None:
             settle(self, prefix_cache=boolean("prefix_cache", self.prefix_cache))
         settle(self, batch_invariant=boolean("batch_invariant", self.batch_invariant))
@@ -162,12 +165,35 @@ class ServeSettings:
             settle(self, preferred=tuple(integer("a size of preferred", size, 1, rule=rule) for size in self.preferred))
         self._idle()
         check_cache(self.compile_cache, "compile_cache")
-        self.scheduling(self.most_rows, token_bytes=1, budget=10**9)  # for what the policy itself refuses
+        policy = self.scheduling(self.most_rows, token_bytes=1, budget=10**9)  # for what the policy itself refuses
+        if self.log is not None:
+            policy_json(policy)
+
+    def _check_policy(self) -> None:
+        """A name that is known, or of one's own, or a policy, whose rows and steps are those of the engine."""
+        policy = self.policy
+        if isinstance(policy, str):
+            if policy not in POLICIES and ":" not in policy:
+                raise UserError(f"policy {shown(policy)} is unknown; give {', '.join(POLICIES)}; {own.EXAMPLE}")
+            return
+        if not own.is_policy(policy):
+            raise UserError(
+                f"policy is {shown(policy)}; give {', '.join(POLICIES)}, or a policy as docs/policy.md has it; {own.EXAMPLE}"
+            )
+        for name in (*_TAKEN_BY, "prefill_tokens", "queue_size", "queue_timeout"):
+            apart = name.endswith("workers") and isinstance(policy, Disaggregated)
+            if getattr(self, name) is not None and not apart:
+                raise UserError(f"{name} is given, but the policy is made already and has its own; leave it out")
+        for name, has in (("rows", policy.limits.rows), ("multi_step", policy.multi_step)):
+            if getattr(self, name) not in (None, 1 if name == "multi_step" else None, has):
+                raise UserError(f"{name} is {getattr(self, name)}, but the policy is made already, with {has}; leave it out")
+            settle(self, **{name: has})
 
     def _idle(self) -> None:
         """Refuse what would be of no use."""
+        built_in = isinstance(self.policy, str) and self.policy in POLICIES
         for name, takers in _TAKEN_BY.items():
-            if getattr(self, name) is not None and self.policy not in takers:
+            if built_in and getattr(self, name) is not None and self.policy not in takers:
                 raise UserError(
                     f"{name} is given, but a {self.policy} policy has none; leave it out, or take {' or '.join(takers)}"
                 )
@@ -205,7 +231,17 @@ class ServeSettings:
     @property
     def workers(self) -> int:
         """KV pools."""
+        if isinstance(self.policy, Disaggregated):
+            return self.policy.prefill + (self.decode_workers or 1)
         return (self.prefill_workers or 1) + (self.decode_workers or 1) if self.policy == "disaggregated" else 1
+
+    @property
+    def mixes(self) -> bool:
+        """Whether steps run decodes beside parts of prompts, within a budget, so that programs for both are worth compiling."""
+        if isinstance(self.policy, str) and self.policy in POLICIES:
+            return self.policy == "chunked"
+        kind = own.found(self.policy) if isinstance(self.policy, str) else type(self.policy)
+        return kind is not Disaggregated and "budget" in inspect.signature(kind).parameters
 
     @property
     def ahead(self) -> int:
@@ -224,8 +260,14 @@ class ServeSettings:
         Raises:
           UserError: values that don't fit each other.
         """
+        if not isinstance(self.policy, str):
+            return self.policy
         queue = QueueRule(self.queue_size, math.inf if self.queue_timeout is None else self.queue_timeout)
         limits = Limits(rows, self.prefill_tokens, queue=queue, ahead=self.ahead)
+        if ":" in self.policy:
+            given = {name: getattr(self, name) for name in _TAKEN_BY if getattr(self, name) is not None}
+            given |= {"multi_step": self.multi_step} if self.multi_step > 1 else {}
+            return own.make(self.policy, limits, given, {"budget": budget, "piece": piece, "multi_step": 1})
         budget = self.budget or budget
         match self.policy:
             case "static":

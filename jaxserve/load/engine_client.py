@@ -17,7 +17,7 @@ from jaxserve.load.record import FAILED, UNFINISHED, Record
 from jaxserve.load.recorder import Recorder
 from jaxserve.load.result import Pool
 from jaxserve.sampling_params import SamplingParams
-from jaxserve.scheduling.names import policy_json
+from jaxserve.scheduling.names import policy_json, policy_name
 from jaxserve.scheduling.request import QueueFull
 from jaxserve.served import REFUSED
 from models.errors import UserError
@@ -130,7 +130,7 @@ class EngineClient:
             "device": host_key(),
             "model": engine.model.name,
             "dtype": engine.model.dtype,
-            "policy": str(policy_json(engine.policy)["name"]),
+            "policy": policy_name(engine.policy),
             "rows": engine.policy.limits.rows,
             "context": engine.context,
             "scheduling": policy_json(engine.policy),

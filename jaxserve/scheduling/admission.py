@@ -102,4 +102,5 @@ def released(worker: Worker, ids: set[int]) -> Worker:
         tails=without(worker.tails, ids),
         drafts=without(worker.drafts, ids),
         moved=without(worker.moved, ids),
+        drew=without(worker.drew, ids),
     )

@@ -31,7 +31,7 @@ def _check_rows(index: int, worker: Worker) -> None:
     if list(worker.rows) != ids or ids != sorted(ids, key=lambda id: worker.rows[id].seniority):
         raise RuntimeError(f"the rows of worker {index} are not in the order of admission: {ids}")
     exact = {"cached": set(ids), "tails": set(ids) if worker.memory.remembers else set()}
-    for name in ("cached", "tails", "drafts", "moved"):
+    for name in ("cached", "tails", "drafts", "moved", "drew"):
         known = set(getattr(worker, name))
         if known != exact.get(name, known) or known - set(ids):
             raise RuntimeError(f"worker {index} has rows {ids}, but {name} of {sorted(known)}")

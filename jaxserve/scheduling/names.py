@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from jaxserve.scheduling.chunked import Chunked
 from jaxserve.scheduling.codec import decode, encode
@@ -11,11 +12,12 @@ from jaxserve.scheduling.continuous import Continuous
 from jaxserve.scheduling.disaggregated import Disaggregated
 from jaxserve.scheduling.dynamic import Dynamic
 from jaxserve.scheduling.memory import Memory
+from jaxserve.scheduling.own import found
 from jaxserve.scheduling.paged import Paged
 from jaxserve.scheduling.policy import Policy
 from jaxserve.scheduling.slots import Slots
 from jaxserve.scheduling.static import Static
-from models.errors import UserError
+from models.errors import UserError, short
 
 POLICIES: Mapping[str, type[Policy]] = {
     "static": Static,
@@ -26,24 +28,42 @@ POLICIES: Mapping[str, type[Policy]] = {
 }
 
 
+def policy_name(policy: Policy) -> str:
+    """One of `POLICIES`; of another policy MODULE:NAME of its type."""
+    kind = type(policy)
+    return next((name for name, known in POLICIES.items() if known is kind), f"{kind.__module__}:{kind.__qualname__}")
+
+
 def policy_json(policy: Policy) -> dict[str, Any]:
     """All that a policy is: its name and every field.
 
     Raises:
-      UserError: it has no name here.
+      UserError: it is no dataclass, so that its fields aren't known.
     """
-    for name, kind in POLICIES.items():
-        if type(policy) is kind:
-            return {"name": name, **encode(policy)}
-    raise UserError(f"a policy of type {type(policy).__name__} can't be written down; those that can are {', '.join(POLICIES)}")
+    if not dataclasses.is_dataclass(policy):
+        raise UserError(
+            f"the policy {policy_name(policy)} can't be written down, for what it is made of isn't known; make it a frozen dataclass"
+        )
+    return {"name": policy_name(policy), **encode(policy)}
 
 
-def policy_of(plain: Any) -> Policy:
+def policy_of(plain: Any, own: str | None = None) -> Policy:
     """The policy that `policy_json` wrote down, or that somebody wrote by hand: fields that aren't there take their defaults.
+
+    Args:
+      own: MODULE:NAME of a policy that isn't ours and whose code may run.
 
     Raises:
       UserError: the name is unknown, or a field is unknown, missing, of another type, or out of its range.
     """
+    name = plain.get("name") if isinstance(plain, Mapping) else None
+    if isinstance(name, str) and ":" in name:
+        if name != own:
+            raise UserError(f"policy.name is {short(name)}, whose code is not jaxserve's; say --policy {short(name)} to run it")
+        kind = found(name)
+        if not dataclasses.is_dataclass(kind):
+            raise UserError(f"policy {name} is no dataclass, so it can't be made of what is written down")
+        return decode(cast(type[Policy], kind), {key: value for key, value in plain.items() if key != "name"}, "policy")
     kind, fields = _named(plain, "policy", POLICIES)
     return decode(kind, fields, "policy")
 

@@ -22,7 +22,7 @@ class Planning:
     """The next step of one worker. Rows come into the plan in the order in which they are named."""
 
     def __init__(self, limits: Limits, state: State, now: float, worker: int = 0):
-        self.limits, self.index = limits, worker
+        self.limits, self.index, self.now = limits, worker, now
         self.state, self.expired = expire(state, limits, now)
         self.desk = Workspace(state.workers[worker], self.state.waiting, state.orders)
         # No more can be planned until an outcome is known. It starts so where as many plans are under way as may be, and becomes so
@@ -52,6 +52,21 @@ class Planning:
     def rows(self) -> Mapping[int, Row]:
         """Rows that have been admitted and haven't ended, by id, in the order of priority and admission."""
         return self.desk.rows
+
+    @property
+    def cached(self) -> Mapping[int, int]:
+        """Tokens of each of `rows` that are in the cache once every plan so far, and this one as far as it is made, has run."""
+        return self.desk.cached
+
+    @property
+    def drew(self) -> Mapping[int, float]:
+        """When each of `rows` last drew a token, by the time at which that was planned, s; a row that never has is not there."""
+        return self.desk.before.drew
+
+    @property
+    def flying(self) -> tuple[Plan, ...]:
+        """Plans of this worker whose outcome isn't known yet, oldest first."""
+        return self.desk.before.flying
 
     @property
     def partial(self) -> list[Row]:
@@ -119,6 +134,24 @@ class Planning:
             return 0
         self.admitted.append(row.id)
         return self.prefill(self.desk.seat(row, grant), tokens)
+
+    def preempt(self, row: Row) -> bool:
+        """Take the memory of one of `rows` for others: it waits, before all that have never run, to run all its known tokens again.
+
+        Returns:
+          Whether it was taken. It is not from a row that is in this plan, or has lost its memory as often as it may; nor while a plan
+          is under way, whose outcome may end that row, or another.
+        """
+        if (
+            self.waits
+            or self.flying
+            or row.id in self.ids
+            or row.id not in self.rows
+            or row.preemptions >= self.limits.preemptions
+        ):
+            return False
+        self._drop(self.rows[row.id])
+        return True
 
     def fill(self, budget: float, piece: int = 1) -> None:
         """Run up to `budget` tokens of prompts: of those that have begun, then of the queue, in order, until one is refused. Each takes
@@ -194,11 +227,18 @@ class Planning:
             drafts=without(desk.drafts, set(self.ids)) if desk.drafts else desk.drafts,
             flying=(*before.flying, plan) if self.ids else before.flying,
             moved=desk.moved,
+            drew=self._drew(),
             slots=plan.slots if self.ids else before.slots,
             turn=plan.step if self.ids else before.turn,
         )
         workers = (*old.workers[: self.index], worker, *old.workers[self.index + 1 :])
         return plan, State(workers, desk.queue, old.moving, old.steps + (not plan.idle), desk.orders, old.next_id)
+
+    def _drew(self) -> Mapping[int, float]:
+        """When rows last drew a token, after this plan."""
+        old = without(self.desk.before.drew, set(self.preempted)) if self.preempted else self.desk.before.drew
+        now = self.now
+        return old | {id: now for id, draws in zip(self.ids, self.draws, strict=True) if draws} if self.ids else old  # type: ignore[operator]
 
     def _ready(self) -> list[Row]:
         """Rows that can draw their next token: past their prompt, with tokens left to run, and known where they stand."""
@@ -235,11 +275,15 @@ class Planning:
             juniors = (other for other in reversed(self.desk.rows.values()) if other.seniority > row.seniority)
             may_go = (other for other in juniors if other.preemptions < self.limits.preemptions and other.id not in self.ids)
             victim = next(may_go, row)
-            self.desk.preempt(victim)
-            self.preempted.append(victim.id)
+            self._drop(victim)
             if victim is row:
                 break
         return True
+
+    def _drop(self, row: Row) -> None:
+        self.desk.preempt(row)
+        self.preempted.append(row.id)
+        self._odd = [other for other in self._odd if other.id != row.id]
 
     def _under_cap(self, tokens: int) -> bool:
         """Whether so many prompt tokens more may be admitted and not yet run."""

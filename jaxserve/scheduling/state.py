@@ -98,6 +98,7 @@ class Worker(NamedTuple):
       flying: plans whose outcome is not known yet, oldest first.
       copies: (from, to) to be done before the next step.
       moved: first table entry of a row that differs from what its last plan showed.
+      drew: when a row last drew a token, by the time at which that was planned, s; not of one that never has since its admission.
       slots: places that a static batch locks.
       turn: serial number of its last plan; NEVER before the first.
     """
@@ -110,6 +111,7 @@ class Worker(NamedTuple):
     flying: tuple[Plan, ...] = ()
     copies: tuple[tuple[int, int], ...] = ()
     moved: Mapping[int, int] = NONE
+    drew: Mapping[int, float] = NONE
     slots: int = 0
     turn: int = NEVER
 

@@ -60,6 +60,7 @@ def depart(state: State, row: Row, source: int, target: int, grant: Grant, link:
         tails=without(old.tails, {row.id}),
         drafts=without(old.drafts, {row.id}),
         moved=without(old.moved, {row.id}),
+        drew=without(old.drew, {row.id}),
     )
     workers[target] = workers[target]._replace(memory=grant.memory)
     return state._replace(workers=tuple(workers), moving=(*state.moving, move))

@@ -30,7 +30,7 @@ from jaxserve.version import version
 from jaxserve.virtual.faults import Fault
 from models.errors import UserError
 
-OF_A_LOG = {"log", "step_times", "limits", "warmup", "as_json", "report", "help"}  # options that go with one
+OF_A_LOG = {"log", "policy", "step_times", "limits", "warmup", "as_json", "report", "help"}  # options that go with one
 
 Said = tuple[str, ...]  # lines before the figures
 
@@ -106,10 +106,15 @@ def _logged(ctx: click.Context, log: Path | None, slo: SLO | None, warmup: int, 
         )
     others = {option.name or "" for option in ctx.command.params} - OF_A_LOG
     loads.refuse(ctx, others, "is given, and a --log says itself what ran, when and how long it took; leave one of them out")
+    own = None
+    if ctx.get_parameter_source("policy") is ParameterSource.COMMANDLINE:
+        own = str(ctx.params["policy"])
+        if ":" not in own:
+            raise UserError(f"--policy is {own}, and a --log says itself which policy ran; leave it out")
     with cli.importing():
         from jaxserve.simulation.logged import header, run_log
     with cli.Bars() as bars:
-        run = run_log(log, slo, warmup, bars.bar, priced=priced)
+        run = run_log(log, slo, warmup, bars.bar, priced=priced, own=own)
     return Found((run,)), tuple(header(run))
 
 

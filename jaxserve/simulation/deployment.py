@@ -72,7 +72,7 @@ class Asked:
     @property
     def cuts(self) -> bool:
         """Prompts are run in pieces, within a budget."""
-        return self.policy.policy in ("chunked", "disaggregated")
+        return self.policy.mixes or self.policy.policy == "disaggregated"
 
     @property
     def budget(self) -> int:

@@ -23,7 +23,7 @@ from jaxserve.virtual.recorded import Recording
 from models.errors import UserError
 
 
-def run_log(path: Path, slo: SLO | None, warmup: int, bar: Bar, *, priced: bool = False) -> Run:
+def run_log(path: Path, slo: SLO | None, warmup: int, bar: Bar, *, priced: bool = False, own: str | None = None) -> Run:
     """Simulate the run of a log. Its times are from the arrival of its first request.
 
     Args:
@@ -34,7 +34,7 @@ def run_log(path: Path, slo: SLO | None, warmup: int, bar: Bar, *, priced: bool 
       UserError: as `Recording.read`; no request that is measured.
     """
     size = os.path.getsize(path) if os.path.isfile(path) else 0
-    log = Recording.read(path, bar("reading the log, bytes", size))
+    log = Recording.read(path, bar("reading the log, bytes", size), own)
     if not 0 <= warmup < len(log.requests):
         raise UserError(f"{path} has {len(log.requests)} requests, and --warmup {warmup} leaves none to measure; give fewer")
     advance, recorder, occupied = bar("simulating the log, requests", len(log.requests)), Recorder(), Occupied()

@@ -12,7 +12,7 @@ from jaxserve.load.recorder import Recorder
 from jaxserve.load.result import Run
 from jaxserve.reporting.programs import StepCosts
 from jaxserve.reporting.virtual_steps import VirtualSteps
-from jaxserve.scheduling.names import policy_json
+from jaxserve.scheduling.names import policy_json, policy_name
 from jaxserve.scheduling.watch import Watch, Watches
 from jaxserve.simulate import Simulated, simulate
 from jaxserve.simulation.deployment import Deployment
@@ -77,7 +77,7 @@ def run_load(
             "chip": f"{placement.degree} x {placement.chip.name}",
             "weights": placement.dtype,
             "kv": placement.kv.name,
-            "policy": deployment.asked.policy.policy,
+            "policy": policy_name(policy),
             "rows": deployment.asked.rows,
             "scheduling": policy_json(policy),
             "prefix_cache": deployment.prefix,

@@ -50,22 +50,23 @@ class Recording(Watch):
         self.left = 0  # answers that are not over
 
     @classmethod
-    def read(cls, path: Path, read: Callable[[int], None] = lambda size: None) -> Self:
+    def read(cls, path: Path, read: Callable[[int], None] = lambda size: None, own: str | None = None) -> Self:
         """All of a log. It is run again without a model, so that what it says is known to hang together.
 
         Args:
           read: called with the bytes of each line.
+          own: MODULE:NAME of a policy that isn't ours and whose code may run.
 
         Raises:
           UserError: the log can't be read, doesn't repeat itself or was changed, or ends before the run did.
         """
         recording = cls()
-        found = trusted(path, recording, read)
+        found = trusted(path, recording, read, own)
         if found.cut or recording.left:
             raise UserError(
                 f"{path} ends before the run did, with {recording.left} answers under way; give the log of a whole run"
             )
-        recording.policy = policy_of(found.header.policy)
+        recording.policy = policy_of(found.header.policy, own)
         recording.state = State.of(*map(memory_of, found.header.memories))
         return recording
 

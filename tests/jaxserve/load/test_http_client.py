@@ -323,7 +323,9 @@ def test_a_server_that_dies_with_the_last_request():
     with serving(last, token=0.02, together=3) as server:
         records, why = go(server, Closed(3), 3, output=500)
     assert why.startswith(f"the server at {server.url} is gone")
-    assert [record.reason for record in records] == ["failed"] * 3 and all("broke off" in each.error for each in records)
+    failed = [record for record in records if record.reason == "failed"]  # the others were let go once that was known
+    assert failed and all("broke off" in record.error for record in failed)
+    assert {record.reason for record in records} <= {"failed", "unfinished"} and len(records) == 3
 
 
 def test_ctrl_c():

@@ -16,8 +16,10 @@ from jaxserve.scheduling.dynamic import Dynamic
 from jaxserve.scheduling.limits import Limits, QueueRule
 from jaxserve.scheduling.names import POLICIES, memory_json, memory_of, policy_json, policy_of
 from jaxserve.scheduling.paged import Paged
+from jaxserve.scheduling.plan import Plan
 from jaxserve.scheduling.policy import Policy
 from jaxserve.scheduling.slots import Slots
+from jaxserve.scheduling.state import State
 from models.errors import UserError
 from tests.jaxserve.scheduling.runs import any_policy
 
@@ -127,10 +129,15 @@ def test_a_wrong_memory_is_refused_by_field(plain: Any, says: str):
 
 
 def test_what_has_no_name_is_refused():
-    class Own(Continuous):
-        pass
+    class Own:
+        limits, multi_step = Limits(), 1
 
-    with pytest.raises(UserError, match="a policy of type Own can't be written down; those that can are static,"):
+        def __call__(self, state: State, now: float) -> tuple[Plan, State]:
+            raise NotImplementedError
+
+    with pytest.raises(
+        UserError, match=r":test_what_has_no_name_is_refused\.<locals>\.Own can't be written down, .*frozen dataclass"
+    ):
         policy_json(Own())
     with pytest.raises(UserError, match="a memory of type int can't be written down; those that can are paged, slots"):
         memory_json(3)  # type: ignore[arg-type]

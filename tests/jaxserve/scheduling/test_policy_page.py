@@ -11,12 +11,15 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
+from jaxserve.scheduling.limits import Limits
+from jaxserve.scheduling.paged import Paged
 from jaxserve.scheduling.planning import Planning
+from jaxserve.scheduling.state import State
 from tests.jaxserve.scheduling.laws import Laws, obeys
 from tests.jaxserve.scheduling.workloads import Workload, many, workloads
 
 PAGE = (Path(__file__).parents[3] / "docs" / "policy.md").read_text(encoding="utf-8")
-POLICY, DRIVER, MEASURE = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+POLICY, DRIVER, SERVE, MEASURE = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
 def names() -> dict[str, Any]:
@@ -40,6 +43,12 @@ def test_the_shortest_of_two_places_go_first():
     assert out.getvalue().startswith("step 0 on worker 0: 2 rows in 2 slots, 120 tokens\n  admitted: 1, 2\n")
 
 
+def test_an_engine_takes_it_as_it_is():
+    found = names()
+    exec(compile(SERVE, "docs/policy.md", "exec", dont_inherit=True), found)
+    assert type(found["llm"].setup.policy) is found["ShortestFirst"]
+
+
 @pytest.mark.slow
 def test_it_is_measured_beside_the_policy_it_was_made_from():
     """The page says what its program prints; who is served first can't change what is drawn in all, but who waits."""
@@ -54,11 +63,12 @@ def test_it_is_measured_beside_the_policy_it_was_made_from():
         assert f"{figures} for `{name}`" in PAGE
 
 
-def test_the_verbs_that_it_names_exist():
+def test_the_verbs_and_values_that_it_names_exist():
+    planning = Planning(Limits(), State.of(Paged.of(4, 4)), 0.0)
     verbs = re.findall(r"^\| (`.*`) \|", PAGE, re.MULTILINE)
-    assert len(verbs) == 7
+    assert len(verbs) == 13
     for verb in re.findall(r"`(\w+)", " ".join(verbs)):
-        assert hasattr(Planning, verb), verb
+        assert hasattr(Planning, verb) or hasattr(planning, verb), verb
 
 
 @settings(many, max_examples=100)
