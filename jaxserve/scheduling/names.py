@@ -38,8 +38,12 @@ def policy_json(policy: Policy) -> dict[str, Any]:
     """All that a policy is: its name and every field.
 
     Raises:
-      UserError: it is no dataclass, so that its fields aren't known.
+      UserError: it is no dataclass, so that its fields aren't known, or stands where it can't be found again.
     """
+    if "<locals>" in type(policy).__qualname__:
+        raise UserError(
+            f"the policy {policy_name(policy)} can't be written down; move it out of the function that it is defined in"
+        )
     if not dataclasses.is_dataclass(policy):
         raise UserError(
             f"the policy {policy_name(policy)} can't be written down, for what it is made of isn't known; make it a frozen dataclass"
@@ -58,11 +62,13 @@ def policy_of(plain: Any, own: str | None = None) -> Policy:
     """
     name = plain.get("name") if isinstance(plain, Mapping) else None
     if isinstance(name, str) and ":" in name:
-        if name != own:
-            raise UserError(f"policy.name is {short(name)}, whose code is not jaxserve's; say --policy {short(name)} to run it")
-        kind = found(name)
+        if (
+            own is None or own.partition(":")[2] != name.partition(":")[2]
+        ):  # its module may be another: that of a script has no name
+            raise UserError(f"policy.name is {short(name)}, whose code is not jaxserve's; say --policy {name} to run it")
+        kind = found(own)
         if not dataclasses.is_dataclass(kind):
-            raise UserError(f"policy {name} is no dataclass, so it can't be made of what is written down")
+            raise UserError(f"policy {own} is no dataclass, so it can't be made of what is written down")
         return decode(cast(type[Policy], kind), {key: value for key, value in plain.items() if key != "name"}, "policy")
     kind, fields = _named(plain, "policy", POLICIES)
     return decode(kind, fields, "policy")

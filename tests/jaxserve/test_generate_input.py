@@ -25,7 +25,7 @@ BAD = {
     "file without a prompt": (("--prompts", "empty.txt"), r"empty\.txt: the file holds no prompt; write at least one"),
     "not JSON": (("--prompts", "bad.jsonl"), r"bad\.jsonl, line 2: not valid JSON"),
     "unknown model": (("--prompts", "prompts.txt", "--model", "smolm2"), "'smolm2' is no model name"),
-    "unknown policy": ((*TINY, "--policy", "fair"), "'fair' is not one of 'static', 'dynamic', 'continuous'"),
+    "unknown policy": ((*TINY, "--policy", "fair"), "policy 'fair' is unknown; give static, dynamic, continuous"),
     "unknown KV": ((*TINY, "--kv", "heap"), "'heap' is not one of 'paged', 'contiguous'"),
     "rows 0": ((*TINY, "--rows", "0"), "rows is 0; it must be a whole number of at least 1"),
     "another policy's option": ((*TINY, "--delay", "1"), "delay is given, but a continuous policy has none"),

@@ -87,7 +87,9 @@ def test_generate_and_the_log_of_it():
     assert lines[-1]["summary"]["policy"]["name"] == NAME and lines[-1]["summary"]["policy"]["limits"]["rows"] == 1
     assert json.loads(Path("steps.jsonl").read_text().splitlines()[0])["policy"] == lines[-1]["summary"]["policy"]
     refused = run(replay.main, "steps.jsonl")
-    assert isinstance(refused.exception, UserError) and f"say --policy {NAME!r} to run it" in str(refused.exception)
+    assert isinstance(refused.exception, UserError) and f"say --policy {NAME} to run it" in str(refused.exception)
+    for other in ("others:made", "shortest:Chunked", "continuous"):
+        assert isinstance(run(replay.main, "steps.jsonl", "--policy", other).exception, UserError)
     again = run(replay.main, "steps.jsonl", "--policy", NAME)
     assert again.exit_code == 0 and "all hashes equal" in again.output
     simulated = run(simulate.main, "--log", "steps.jsonl", "--policy", NAME, "--json")

@@ -186,7 +186,7 @@ def test_what_could_not_be_replayed_is_not_begun(tmp_path: Path):
         pass
 
     log = StepLog(io.StringIO())
-    with pytest.raises(UserError, match="a policy of type Own can't be written down"):
+    with pytest.raises(UserError, match="Own can't be written down; move it out of the function"):
         Scheduler(Own(), State.of(Paged.of(4, 4)), log)
     past = Scheduler(Continuous(), State.of(Paged.of(4, 4)))
     past.submit(Request(0, range(2), 1), 0.0)

@@ -128,16 +128,20 @@ def test_a_wrong_memory_is_refused_by_field(plain: Any, says: str):
     assert str(error.value) == says
 
 
+class Plain:
+    limits, multi_step = Limits(), 1
+
+    def __call__(self, state: State, now: float) -> tuple[Plan, State]:
+        raise NotImplementedError
+
+
 def test_what_has_no_name_is_refused():
-    class Own:
-        limits, multi_step = Limits(), 1
+    class Own(Continuous):
+        pass
 
-        def __call__(self, state: State, now: float) -> tuple[Plan, State]:
-            raise NotImplementedError
-
-    with pytest.raises(
-        UserError, match=r":test_what_has_no_name_is_refused\.<locals>\.Own can't be written down, .*frozen dataclass"
-    ):
+    with pytest.raises(UserError, match=r"Own can't be written down; move it out of the function that it is defined in"):
         policy_json(Own())
+    with pytest.raises(UserError, match=r"the policy .*test_names:Plain can't be written down, .*; make it a frozen dataclass"):
+        policy_json(Plain())
     with pytest.raises(UserError, match="a memory of type int can't be written down; those that can are paged, slots"):
         memory_json(3)  # type: ignore[arg-type]
