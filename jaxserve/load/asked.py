@@ -114,12 +114,7 @@ class Asked:
         else:
             answers = [request.limit for request in self.drawn(0)[1]]
             requests, tokens = len(answers), sum(answers)
-        needed, free = kept_bytes(requests, tokens), free_memory_bytes()
-        if needed > free:
-            raise UserError(
-                f"--requests {requests} with {tokens} tokens to follow needs about {needed / 1e9:.1f} GB to keep what is measured of them, "
-                f"but {free / 1e9:.1f} GB are available; ask for fewer requests or shorter answers"
-            )
+        check_kept(requests, tokens)
 
     @property
     def kind(self) -> str:
@@ -199,6 +194,16 @@ class Asked:
         """For the report."""
         limits = {"requests": self.requests, "duration": None if self.duration == math.inf else self.duration}
         return {"seed": self.seed, "source": self.source.to_json(), **limits, "warmup": self.warmup}
+
+
+def check_kept(requests: int, tokens: int) -> None:
+    """Raises UserError where there is not the memory for what is measured of so many requests with so many tokens to follow in all."""
+    needed, free = kept_bytes(requests, tokens), free_memory_bytes()
+    if needed > free:
+        raise UserError(
+            f"--requests {requests} with {tokens} tokens to follow needs about {needed / 1e9:.1f} GB to keep what is measured of them, "
+            f"but {free / 1e9:.1f} GB are available; ask for fewer requests or shorter answers"
+        )
 
 
 def kept_bytes(requests: int, tokens: int) -> int:

@@ -9,6 +9,7 @@ from costmodel.capacity import Fit, Pool
 from costmodel.chip import Chip
 from costmodel.commands.choices import ModelChoice, choose_chip, choose_model
 from costmodel.sizing import Goal, Placement
+from jaxserve.load.asked import check_kept
 from jaxserve.load.slo import SLO
 from jaxserve.sizing.room import beside, pool_of
 from jaxserve.sizing.step_times import check_sources
@@ -97,7 +98,9 @@ class Asked:
             most, of = (self.context, "--context") if self.context else (chosen.architecture.max_positions, chosen.name)
             return from_trace(self.trace, self.requests, most, of, time=self.time_scale, length=self.length_scale)
         assert self.rate is not None and self.context is not None
-        return poisson(self.rate, *split(self.context, self.prompt, self.answer), self.requests, self.seed)
+        prompt, answer = split(self.context, self.prompt, self.answer)
+        check_kept(self.requests, self.requests * answer)
+        return poisson(self.rate, prompt, answer, self.requests, self.seed)
 
     def chips(self) -> tuple[Chip, ...]:
         """Each once, in the order given. Raises UserError for one that nobody knows."""

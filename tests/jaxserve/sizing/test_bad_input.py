@@ -28,6 +28,10 @@ from tests.jaxserve.sizing.studies import FACTS, SHORT, Here
         (("--chip", "h900"), r"unknown chip 'h900'"),
         (("--chip", "h100", "--chip", "a100"), r"--chip names 2 and a study is of one deployment; give one, or add --search"),
         (("--tensor-parallel", "3"), r"attention heads 32 does not divide by tensor_parallel 3"),
+        (
+            ("--requests", "2147483647"),
+            r"--requests 2147483647 with \d+ tokens to follow needs about .* GB .*; ask for fewer requests",
+        ),
         (("--headroom", "1"), r"headroom is 1; it must be a share"),
         (("--price", "h100=2"), r"--price belongs to a search; add --search"),
         (("--price", "h100"), r"--price is 'h100'; give a chip and what an hour of it costs"),
