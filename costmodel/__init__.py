@@ -11,40 +11,40 @@ import types
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from costmodel.analytical import step_cost as step_cost
-    from costmodel.chip import Chip as Chip
-    from costmodel.chips import CHIPS as CHIPS
-    from costmodel.chips import find_chip as find_chip
-    from costmodel.compiled import CompiledCost as CompiledCost
-    from costmodel.compiled import extrapolate as extrapolate
-    from costmodel.cost import Cost as Cost
-    from costmodel.ledger import Ledger as Ledger
-    from costmodel.ledger import ledger as ledger
-    from costmodel.program import StepProgram as StepProgram
+    from costmodel.analytical.step import step_cost as step_cost
+    from costmodel.analytical.terms import StepCost as StepCost
+    from costmodel.analytical.terms import Term as Term
+    from costmodel.compile.program import StepProgram as StepProgram
+    from costmodel.compile.targets import TargetProgram as TargetProgram
+    from costmodel.compile.targets import compile_for as compile_for
+    from costmodel.hardware.chip import Chip as Chip
+    from costmodel.hardware.chips import CHIPS as CHIPS
+    from costmodel.hardware.chips import find_chip as find_chip
+    from costmodel.hlo.cost import Cost as Cost
+    from costmodel.ledger.compiled import CompiledCost as CompiledCost
+    from costmodel.ledger.compiled import extrapolate as extrapolate
+    from costmodel.ledger.ledger import Ledger as Ledger
+    from costmodel.ledger.ledger import ledger as ledger
     from costmodel.reconcile import Reconciliation as Reconciliation
     from costmodel.reconcile import reconcile as reconcile
-    from costmodel.targets import TargetProgram as TargetProgram
-    from costmodel.targets import compile_for as compile_for
-    from costmodel.terms import StepCost as StepCost
-    from costmodel.terms import Term as Term
 
 _HOMES = {
-    "CHIPS": "chips",
-    "Chip": "chip",
-    "CompiledCost": "compiled",
-    "Cost": "cost",
-    "Ledger": "ledger",
+    "CHIPS": "hardware.chips",
+    "Chip": "hardware.chip",
+    "CompiledCost": "ledger.compiled",
+    "Cost": "hlo.cost",
+    "Ledger": "ledger.ledger",
     "Reconciliation": "reconcile",
-    "StepCost": "terms",
-    "StepProgram": "program",
-    "TargetProgram": "targets",
-    "Term": "terms",
-    "compile_for": "targets",
-    "extrapolate": "compiled",
-    "find_chip": "chips",
-    "ledger": "ledger",
+    "StepCost": "analytical.terms",
+    "StepProgram": "compile.program",
+    "TargetProgram": "compile.targets",
+    "Term": "analytical.terms",
+    "compile_for": "compile.targets",
+    "extrapolate": "ledger.compiled",
+    "find_chip": "hardware.chips",
+    "ledger": "ledger.ledger",
     "reconcile": "reconcile",
-    "step_cost": "analytical",
+    "step_cost": "analytical.step",
 }
 
 __all__ = list(_HOMES)

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from costmodel import cli
+from costmodel.terminal import cli
 from models.errors import MOST as MOST_COUNT
 
 MODEL = click.option(
@@ -54,7 +54,7 @@ def main() -> None:
 def decode(**options: Any) -> None:
     """A decode step at each batch size: analytical, as XLA reports it, with trip counts, as memory traffic, and the waterfall between."""
     with cli.importing():
-        from costmodel.commands.decode import run
+        from costmodel.cli.decode import run
     with cli.Bars() as bars:
         printed = run(bars.bar, **options)
     printed.print()
@@ -64,7 +64,7 @@ def decode(**options: Any) -> None:
 @JSON
 def chips(as_json: bool) -> None:
     """The chips that a step can be priced on: dense peaks, bandwidths, sources, and which can be compiled for."""
-    from costmodel.commands.lists import chips as run
+    from costmodel.cli.lists import chips as run
 
     run(as_json).print()
 
@@ -74,7 +74,7 @@ def chips(as_json: bool) -> None:
 def models(as_json: bool) -> None:
     """The models that are known by name, their shape, their KV cache, and whether the engine runs them."""
     with cli.importing():
-        from costmodel.commands.lists import models as run
+        from costmodel.cli.lists import models as run
     run(as_json).print()
 
 
@@ -85,7 +85,7 @@ def models(as_json: bool) -> None:
 def params(model: str, dtype: str, as_json: bool) -> None:
     """Parameters and bytes of a model by component, and where the counts come from."""
     with cli.importing():
-        from costmodel.commands.lists import params as run
+        from costmodel.cli.lists import params as run
     run(model, dtype, as_json).print()
 
 
@@ -106,7 +106,7 @@ def params(model: str, dtype: str, as_json: bool) -> None:
 def ledger(**options: Any) -> None:
     """The instructions of a program that move most, with their component: of FILE (HLO text, also .xz), or of a step compiled now."""
     with cli.importing():
-        from costmodel.commands.ledger import run
+        from costmodel.cli.ledger import run
     with cli.Bars() as bars:
         printed = run(bars.bar, **options)
     printed.print()
@@ -132,7 +132,7 @@ def ledger(**options: Any) -> None:
 def calibrate(**options: Any) -> None:
     """Fit a few physical parameters to measured kernels, show how well they predict what they have not seen, and price steps with them."""
     with cli.importing():
-        from costmodel.commands.calibrate import run
+        from costmodel.cli.calibrate import run
     with cli.Bars() as bars:
         printed = run(bars.bar, **options)
     printed.print()

@@ -12,14 +12,14 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from costmodel.architecture import Architecture
-from costmodel.catalog import as_architecture
-from costmodel.chip import Chip
-from costmodel.chips import find_chip
-from costmodel.deployment import Deployment, Storage
-from costmodel.formats import Format
-from costmodel.rows import check_quantity
-from models.config import ModelConfig
+from costmodel.analytical.rows import check_quantity
+from costmodel.arch.architecture import Architecture
+from costmodel.arch.catalog import as_architecture
+from costmodel.arch.deployment import Deployment, Storage
+from costmodel.arch.formats import Format
+from costmodel.hardware.chip import Chip
+from costmodel.hardware.chips import find_chip
+from models.config.model_config import ModelConfig
 from models.errors import UserError
 
 MOST_CHIPS = 1024  # beyond which no degree is looked for
@@ -171,7 +171,7 @@ def workspace_bytes(
     Args:
       rows: that draw a token in the step.
       tokens: that the step computes, prompts included.
-      dtype: of the activations: the format of the weights, see `costmodel.deployment.Storage.of`.
+      dtype: of the activations: the format of the weights, see `costmodel.arch.deployment.Storage.of`.
     """
     check_quantity("rows", rows)
     check_quantity("tokens of a step", tokens)
@@ -199,7 +199,7 @@ def fit(
     """Whether weights, workspace and a KV pool fit, and on how few chips they would.
 
     Args:
-      config, dtype, kv_dtype: as of `costmodel.analytical.step_cost`.
+      config, dtype, kv_dtype: as of `costmodel.analytical.step.step_cost`.
       pool: B of KV that are asked for, of all heads together.
       parameters: of the nominal model, in place of the architecture's own count, each in the default format: 70e9 for a round 70B.
       rows, tokens: of the largest step, whose `workspace_bytes` are counted; 0 for none.

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from costmodel.chip import Chip
+from costmodel.hardware.chip import Chip
 from models.errors import UserError
-from models.files import check_new
+from models.files.reading import check_new
 
 # Marker and face of each witness: told apart by shape and filling, never by colour alone.
 STYLES = {"analytical": ("o", "white"), "compiled": ("s", "0.6"), "measured": ("D", "black")}

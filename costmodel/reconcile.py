@@ -2,17 +2,17 @@
 
 The waterfall leads from the analytical bytes to those that XLA reports: first what the program really moves beyond the model, by what it
 is; then what XLA charges and nobody moves, by why. Each step has a name and all of them sum to the difference, for every byte of traffic
-has a kind, a role and a component (`costmodel.traffic`), and every correction a reason.
+has a kind, a role and a component (`costmodel.ledger.traffic`), and every correction a reason.
 """
 
 from __future__ import annotations
 
 import dataclasses
 
-from costmodel.compiled import CompiledCost, Key
-from costmodel.ledger import Ledger
-from costmodel.measure import Measured
-from costmodel.terms import StepCost
+from costmodel.analytical.terms import StepCost
+from costmodel.hardware.ceilings import Measured
+from costmodel.ledger.compiled import CompiledCost, Key
+from costmodel.ledger.ledger import Ledger
 from models.errors import UserError
 
 LOOPS = "loop bodies counted once"

@@ -12,14 +12,14 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from costmodel.analytical import step_cost
-from costmodel.architecture import Architecture
+from costmodel.analytical.rows import check_quantity
+from costmodel.analytical.step import step_cost
+from costmodel.analytical.terms import StepCost
+from costmodel.arch.architecture import Architecture
+from costmodel.arch.deployment import Storage
+from costmodel.arch.formats import Format
 from costmodel.capacity import Pool, kv_pool
-from costmodel.chip import Chip
-from costmodel.deployment import Storage
-from costmodel.formats import Format
-from costmodel.rows import check_quantity
-from costmodel.terms import StepCost
+from costmodel.hardware.chip import Chip
 from models.errors import UserError
 
 Word = Literal["infeasible by capacity", "infeasible by model", "undecided until measured", "measured"]

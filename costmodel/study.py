@@ -6,19 +6,19 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
-from costmodel.analytical import step_cost
-from costmodel.architecture import Architecture
-from costmodel.chip import Chip
-from costmodel.compiled import CompiledCost, extrapolate
-from costmodel.host import cores
-from costmodel.hosted import HostedStep
-from costmodel.ledger import ledger
-from costmodel.measure import Measured
-from costmodel.program import Platform, StepProgram
+from costmodel.analytical.step import step_cost
+from costmodel.analytical.terms import StepCost
+from costmodel.arch.architecture import Architecture
+from costmodel.compile.hosted import HostedStep
+from costmodel.compile.program import Platform, StepProgram
+from costmodel.compile.targets import compile_for
+from costmodel.hardware.ceilings import Measured
+from costmodel.hardware.chip import Chip
+from costmodel.hardware.host import cores
+from costmodel.ledger.compiled import CompiledCost, extrapolate
+from costmodel.ledger.ledger import ledger
 from costmodel.reconcile import Reconciliation, reconcile
-from costmodel.targets import compile_for
-from costmodel.terms import StepCost
-from models.config import ModelConfig
+from models.config.model_config import ModelConfig
 from models.errors import UserError
 
 FEW = (2, 4)  # layers of the programs from which one of many is extrapolated

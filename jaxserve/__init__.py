@@ -11,13 +11,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from jaxserve.engine import Engine
+    from jaxserve.engine.engine import Engine
     from jaxserve.llm import LLM
     from jaxserve.sampling_params import SamplingParams
 
 __all__ = ["LLM", "Engine", "SamplingParams"]
 
-_HOMES = {"LLM": "llm", "Engine": "engine", "SamplingParams": "sampling_params"}
+_HOMES = {"LLM": "llm", "Engine": "engine.engine", "SamplingParams": "sampling_params"}
 
 
 def __getattr__(name: str) -> Any:

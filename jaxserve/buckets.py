@@ -10,8 +10,8 @@ from typing import Any
 
 import click
 
-from costmodel import cli
-from costmodel.written import check_out, write_out
+from costmodel.terminal import cli
+from costmodel.terminal.json_file import check_out, write_out
 from models.errors import MOST as MOST_COUNT
 from models.errors import UserError
 

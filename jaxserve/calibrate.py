@@ -10,12 +10,12 @@ from typing import Any
 
 import click
 
-from costmodel import cli
-from costmodel.written import check_out, write_out
-from jaxserve.compile_cache import cache_options
+from costmodel.terminal import cli
+from costmodel.terminal.json_file import check_out, write_out
+from jaxserve.engine.config import ServeSettings
+from jaxserve.main_job.settings import DTYPES
+from jaxserve.programs.compile_cache import cache_options
 from jaxserve.scheduling.names import POLICIES
-from jaxserve.serve_settings import ServeSettings
-from jaxserve.settings import DTYPES
 from models.errors import UserError
 
 CONTEXTS = (32, 96, 160, 256, 384, 512)

@@ -14,9 +14,9 @@ from typing import Any
 
 import click
 
-from costmodel import cli
-from jaxserve.compile_cache import cache_options
-from jaxserve.settings import DTYPES, Settings
+from costmodel.terminal import cli
+from jaxserve.main_job.settings import DTYPES, Settings
+from jaxserve.programs.compile_cache import cache_options
 from models.errors import UserError
 
 
@@ -53,10 +53,10 @@ def main(show: int, as_json: bool, report: Path | None, **options: Any) -> None:
 
     if report is not None:
         with cli.importing():
-            from jaxserve.report_page import check_path
+            from jaxserve.reporting.report import check_path
         check_path(report)
     with cli.importing():
-        from jaxserve.job import run  # see above
+        from jaxserve.main_job.job import run  # see above
 
     with cli.Bars() as bars:
         outcome = run(settings, bars.bar)
@@ -67,7 +67,7 @@ def main(show: int, as_json: bool, report: Path | None, **options: Any) -> None:
             outcome.show(show)
     finally:  # standard output may be full: the page is kept
         if report is not None:
-            from jaxserve.decode_page import write_page
+            from jaxserve.main_job.page import write_page
 
             write_page(report, outcome, shlex.join(["python", "-m", "jaxserve.decode", *sys.argv[1:]]))
             click.echo(f"the report is in {report}", err=True)

@@ -10,13 +10,13 @@ from typing import Any
 
 import click
 
-from costmodel import cli
-from jaxserve.compile_cache import cache_options
-from jaxserve.pool import KINDS
-from jaxserve.prompts import read_prompts
+from costmodel.terminal import cli
+from jaxserve.engine.config import ServeSettings
+from jaxserve.generation.prompts import read_prompts
+from jaxserve.kv.layout import KINDS
+from jaxserve.programs.compile_cache import cache_options
 from jaxserve.sampling_params import SamplingParams
 from jaxserve.scheduling.names import POLICIES
-from jaxserve.serve_settings import ServeSettings
 from models.errors import UserError
 
 SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty", "seed",
@@ -108,8 +108,8 @@ def main(prompt_file: Path, raw: bool, as_json: bool, **options: Any) -> None:
         raise UserError(f"--log {settings.log} is the file of --prompts and would be written over; give another name")
 
     with cli.importing():
-        from jaxserve.display import JsonLines, Printed  # see above
-        from jaxserve.session import Session
+        from jaxserve.generation.display import JsonLines, Printed  # see above
+        from jaxserve.generation.session import Session
 
     with cli.Bars() as bars:
         session = Session.begin(settings, params, texts, bars.bar, raw=raw)

@@ -10,27 +10,27 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, Self
 
-from costmodel import cli
-from jaxserve.compiling import Bar
-from jaxserve.completion import Completion
-from jaxserve.engine import GREEDY, Engine
-from jaxserve.features import PLAIN, Features
-from jaxserve.handle import Piece
-from jaxserve.intake import Given, Intake, Prompt, fresh_seed, numbered
-from jaxserve.model import Model
-from jaxserve.needs import needed, union
-from jaxserve.offline import Offline
-from jaxserve.progress import Progress
+from costmodel.terminal import cli
+from jaxserve.engine.batch_runner import Offline
+from jaxserve.engine.build import choose, next_log, silent
+from jaxserve.engine.config import ServeSettings
+from jaxserve.engine.engine import GREEDY, Engine
+from jaxserve.engine.input_processor import Given, Intake, Prompt, fresh_seed, numbered
+from jaxserve.engine.model import Model
+from jaxserve.engine.request_handle import Piece
+from jaxserve.engine.request_output import Completion
+from jaxserve.generation.progress import Progress
+from jaxserve.programs.features import PLAIN, Features
+from jaxserve.programs.progress import Bar
+from jaxserve.programs.required_features import needed, union
 from jaxserve.sampling_params import SamplingParams, check_params
 from jaxserve.scheduling.admission import check
 from jaxserve.scheduling.state import State
-from jaxserve.serve_settings import ServeSettings
-from jaxserve.setup import choose, next_log, silent
-from jaxserve.steplog import StepLog
+from jaxserve.steplog.writer import StepLog
 from jaxserve.values import boolean, integer, plain, shown
 from jaxserve.vllm_names import CHAT, ENGINE, GENERATE, Names, translated
-from models.chat import Message
 from models.errors import UserError
+from models.text.chat_template import Message
 
 Params = SamplingParams | Sequence[SamplingParams] | None
 

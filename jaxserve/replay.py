@@ -14,14 +14,14 @@ from typing import Any
 
 import click
 
-from costmodel import cli
-from costmodel.tables import console
-from jaxserve.rerun import Rerun, rerun
+from costmodel.terminal import cli
+from costmodel.terminal.tables import console
 from jaxserve.scheduling.plan import Plan
 from jaxserve.scheduling.state import State
 from jaxserve.scheduling.watch import Watch, Watches
-from jaxserve.stepevents import GIVEN
-from jaxserve.stepsummary import Summary
+from jaxserve.steplog.events import GIVEN
+from jaxserve.steplog.replay import Rerun, rerun
+from jaxserve.steplog.summary import Summary
 from jaxserve.version import version
 
 

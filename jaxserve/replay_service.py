@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from costmodel import cli
+from costmodel.terminal import cli
 from models.errors import MOST as MOST_COUNT
 
 
@@ -33,8 +33,8 @@ from models.errors import MOST as MOST_COUNT
 def main(as_json: bool, **options: Any) -> None:
     """Simulate the recorded service in FOLDER (requests.jsonl, meta.json) with our own scheduler at its settings."""
     with cli.importing():
-        from jaxserve.service.study import Asked, study
-        from jaxserve.service.tables import output
+        from jaxserve.recorded_service.study import Asked, study
+        from jaxserve.recorded_service.tables import output
     with cli.Bars() as bars:
         found = study(Asked(**options), bars.bar)
     output(found, as_json).print()

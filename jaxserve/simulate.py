@@ -1,119 +1,139 @@
-"""A policy on a virtual clock: the engine's own scheduling, with step times from a predictor, as long as a trace may be.
+"""`python -m jaxserve.simulate`: a load under a policy on a virtual clock, and what its clients would see of it.
 
-Until an outcome, a client or the policy's own timer is due nothing happens, so the clock jumps there. Nothing is kept but what waits or
-runs, so memory is flat over any number of requests.
+Only the command line stands here; what computes is imported once the options are known to be sound.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
+import dataclasses
+import math
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
 
-from jaxserve.scheduling.outcome import Outcome
-from jaxserve.scheduling.plan import Plan
-from jaxserve.scheduling.policy import Policy
-from jaxserve.scheduling.request import Request
-from jaxserve.scheduling.scheduler import Scheduler
-from jaxserve.scheduling.state import State
-from jaxserve.scheduling.watch import Watch, Watches
-from jaxserve.served import Books, Served
-from jaxserve.virtual.clients import Clients, OpenLoop
-from jaxserve.virtual.clock import VirtualClock
-from jaxserve.virtual.faults import Fault, Faults
-from jaxserve.virtual.faulty import Crowd, FaultyPace, Leaving
-from jaxserve.virtual.pace import Pace
-from jaxserve.virtual.workers import Workers
+import click
+from click.core import ParameterSource
 
-_DRAWN = ((), (1,))  # by the number of draws; most are one
+from costmodel.terminal import cli
+from jaxserve.engine.config import ServeSettings
+from jaxserve.load import options as loads
+from jaxserve.load import output
+from jaxserve.load.asked import Asked as LoadAsked
+from jaxserve.load.asked import Load
+from jaxserve.load.result import Run
+from jaxserve.load.session import Found, Loads
+from jaxserve.load.slo import SLO
+from jaxserve.simulated_load import options
+from jaxserve.simulated_load.fault_text import told
+from jaxserve.simulator.faults import Fault
+from jaxserve.version import version
+from models.errors import UserError
+
+OF_A_LOG = {"log", "policy", "step_times", "limits", "warmup", "as_json", "report", "help"}  # options that go with one
+
+Said = tuple[str, ...]  # lines before the figures
+
+_LOAD = {field.name for field in dataclasses.fields(LoadAsked)}
 
 
-class Simulated(NamedTuple):
-    """Totals.
+@options.shared
+@click.command(
+    epilog="Example: python -m jaxserve.simulate --model llama-3-8b --chip h100 --policy chunked --rate 5/s --prompt 768 --output 256 "
+    '--requests 500 --slo ttft-p95=250ms --fault "stall 20s for 5s"'
+)
+@options.own
+@loads.how
+@click.pass_context
+def main(
+    ctx: click.Context,
+    limits: tuple[str, ...],
+    duration: float | None,
+    faults: tuple[Fault, ...],
+    as_json: bool,
+    report: Path | None,
+    log: Path | None,
+    **given: Any,
+) -> None:
+    """Simulate a load under a policy: the scheduler that serves, on a virtual clock, with step times from a model, and faults.
 
-    Attributes:
-      state: the last one.
-      seconds: when the last thing happened.
-      busy: s that each worker ran plans, stalls included.
-      plans: that had rows; steps: a plan of several counts as many.
-      ran: tokens that were run, those of prompts that had to be run again included; of several steps, one for each token drawn.
-      drawn: tokens that answers were given.
-      preemptions: times an answer lost its memory.
-      ends: answers by reason.
+    Latencies, goodput, Little's law and the search for saturation are those of python -m jaxserve.load, with witness simulated. Exits
+    with 130 after Ctrl-C, 143 after SIGTERM and 129 after SIGHUP; what was simulated until then is kept and marked.
     """
+    if report is not None:
+        with cli.importing():
+            from jaxserve.reporting.report import check_path
+        check_path(report)
+    slo = SLO.parse(limits) if limits else None
+    if log is not None or given["step_times"] == "log":
+        found, said = _logged(ctx, log, slo, given["warmup"], report is not None)
+    else:
+        mine = {name: given.pop(name) for name in _LOAD & set(given)}
+        asked = LoadAsked(slo=slo, duration=math.inf if duration is None else duration, **mine)
+        found, said = _simulated(asked, options.policy(given), given, faults, report is not None)
+    try:
+        _print(found, said, as_json)
+    finally:  # standard output may be full: the page is kept
+        if report is not None:
+            _write(report, found)
+    output.leave(found)
 
-    state: State
-    seconds: float
-    busy: tuple[float, ...]
-    plans: int
-    steps: int
-    ran: int
-    drawn: int
-    preemptions: int
-    ends: Mapping[str, int]
+
+def _simulated(
+    asked: LoadAsked, policy: ServeSettings, given: dict[str, Any], faults: tuple[Fault, ...], priced: bool
+) -> tuple[Found, Said]:
+    with cli.importing():
+        from jaxserve.deployment.deployment import Asked, deploy
+        from jaxserve.simulated_load.header import header
+        from jaxserve.simulated_load.run import run_load
+    with cli.Bars() as bars:
+        deployment = deploy(Asked(policy=policy, **given), asked, faults, bars.bar)
+
+        def measure(load: Load, part: int) -> Run:
+            ended = bars.bar(f"simulating {load.name}, requests", deployment.requests)
+            return run_load(deployment, asked, load, part, faults, ended=ended, priced=priced)
+
+        said = (*header(deployment), *(f"fault: {told(fault)}" for fault in faults))
+        return Loads(asked, measure).run(), said
 
 
-def one_token(plan: Plan) -> Outcome:
-    """What a step comes to where only lengths matter: a token for each draw, and no end but the limit."""
-    return Outcome(tuple([_DRAWN[draws] if draws < 2 else (1,) * draws for draws in plan.draws]))
+def _logged(ctx: click.Context, log: Path | None, slo: SLO | None, warmup: int, priced: bool) -> tuple[Found, Said]:
+    if log is None:
+        raise UserError("--step-times log are those of a step log; add --log FILE, which generate and load write with --log")
+    if ctx.get_parameter_source("step_times") is ParameterSource.COMMANDLINE and ctx.params["step_times"] != "log":
+        raise UserError(
+            f"--log has step times of its own, and --step-times is {ctx.params['step_times']}; leave one of them out"
+        )
+    others = {option.name or "" for option in ctx.command.params} - OF_A_LOG
+    loads.refuse(ctx, others, "is given, and a --log says itself what ran, when and how long it took; leave one of them out")
+    own = None
+    if ctx.get_parameter_source("policy") is ParameterSource.COMMANDLINE:
+        own = str(ctx.params["policy"])
+        if ":" not in own:
+            raise UserError(f"--policy is {own}, and a --log says itself which policy ran; leave it out")
+    with cli.importing():
+        from jaxserve.simulated_load.logged import header, run_log
+    with cli.Bars() as bars:
+        run = run_log(log, slo, warmup, bars.bar, priced=priced, own=own)
+    return Found((run,)), tuple(header(run))
 
 
-def simulate(
-    policy: Policy,
-    state: State,
-    requests: Iterable[Request] | Clients,
-    seconds: Callable[[Plan], float] | Pace,
-    *,
-    run: Callable[[Plan], Outcome] = one_token,
-    cancels: Iterable[tuple[float, int]] = (),
-    faults: Iterable[Fault] = (),
-    served: Callable[[Served], None] = lambda answer: None,
-    watch: Watch | None = None,
-) -> Simulated:
-    """Everything from the first arrival to the last end.
+def _print(found: Found, said: Said, as_json: bool) -> None:
+    from jaxserve.simulated_load.header import NO_SERVER, idle_faults, steps_table
 
-    What is due at the same moment comes in this order: requests, cancellations, outcomes; then what follows from these.
+    if not as_json:
+        print(f"jaxserve {version()}. {NO_SERVER}.", *said, sep="\n")
+    output.show(found, as_json, (steps_table(found.runs), *idle_faults(found.runs)))
 
-    Args:
-      requests: in the order of their arrival, which is when they are submitted; taken one at a time. Or clients that ask.
-      seconds: what a plan takes; with several plans under way, one after the other on each worker. A `Predictor`, or a pace, which
-        knows of the host's part as well.
-      run: what a plan comes to.
-      cancels: (time, id).
-      faults: what goes wrong; where there is a burst, all ids are given out anew, see `Crowd`, and faults name the new ones.
-      served: told of every answer when it is over, of those refused too.
-      watch: sees all that the scheduler does.
 
-    Raises:
-      UserError: requests go back in time; a fault that can't be.
-      RuntimeError: the policy leaves requests waiting for ever, or asks to be called again at once; a step that takes no time, or
-        for ever.
-    """
-    wrong = Faults.of(faults, len(state.workers))
-    clients: Clients = OpenLoop(requests) if isinstance(requests, Iterable) else requests
-    if wrong.bursts:
-        clients = Crowd(clients, wrong.bursts)
-    pace = seconds if isinstance(seconds, Pace) else Pace(seconds)
-    if wrong.slow or wrong.stalls:
-        pace = FaultyPace(pace, wrong.slow, wrong.stalls)
-    leaving = Leaving(cancels, wrong.leaves)
+def _write(report: Path, found: Found) -> None:
+    from jaxserve.reporting.report import write_report
+    from jaxserve.simulated_load.header import alerts, title
 
-    def over(answer: Served) -> None:
-        clients.over(answer)
-        served(answer)
-
-    books = Books(over)
-    seers = [books, *([leaving] if leaving.counts else []), *([watch] if watch else [])]
-    scheduler = Scheduler(policy, state, Watches(*seers) if len(seers) > 1 else books)
-    workers = Workers(scheduler, run, pace)
-    end = VirtualClock(scheduler, clients, leaving, workers, pace).run()
-    if books.open:
-        raise RuntimeError(f"{books.open} answers wait for ever: nothing runs, and the policy waits for nothing either")
-    counts = (workers.plans, workers.steps, workers.ran, books.drawn, books.preemptions)
-    return Simulated(scheduler.state, end, tuple(workers.busy), *counts, dict(books.ends))
+    command = shlex.join(["python", "-m", "jaxserve.simulate", *sys.argv[1:]])
+    write_report(report, found.runs, title=title(found.runs), command=command, alerts=alerts(found.runs))
+    click.echo(f"the report is in {report}", err=True)
 
 
 if __name__ == "__main__":
-    from costmodel import cli
-    from jaxserve.simulation.command import main
-
     cli.run(main)

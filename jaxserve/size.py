@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from costmodel import cli
+from costmodel.terminal import cli
 from jaxserve.load.units import Unit, rate, seconds, size
 from models.errors import MOST as MOST_COUNT
 from models.errors import UserError
@@ -156,7 +156,7 @@ def main(
         check_path(plot)
     if report is not None:
         with cli.importing():
-            from jaxserve import report_page
+            from jaxserve.reporting import report as report_page
         report_page.check_path(report)
     asked = Asked(
         requests=requests or (SEARCH if search else STUDY), policy=policy or (SEARCHED if search else POLICIES[:1]), **options
@@ -186,7 +186,7 @@ def _study(asked: Any, clients: tuple[int, ...] | None, measured: tuple[str, ...
 
 def _search(asked: Any, prices: dict[str, float], most: int, plot: Path | None, report: Path | None, as_json: bool) -> None:
     with cli.importing():
-        from costmodel.chips import find_chip
+        from costmodel.hardware.chips import find_chip
         from jaxserve.sizing.frontier import draw_frontier
         from jaxserve.sizing.page import search_page
         from jaxserve.sizing.search import search

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from models import rotary
-from models.config import ModelConfig
+from models.config.model_config import ModelConfig
 from models.layers import KV, run_layers
 from models.segment import Segment
 from models.transformer import Transformer

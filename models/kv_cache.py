@@ -18,7 +18,7 @@ import numpy as np
 from jax.typing import DTypeLike
 
 from models.attention import Fetch, Rule, block_range, block_tokens, blockwise, reference
-from models.config import ModelConfig
+from models.config.model_config import ModelConfig
 from models.segment import Segment
 
 

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from models.attention import Rule
-from models.config import ModelConfig
+from models.config.model_config import ModelConfig
 from models.kv_cache import ContiguousKV, PagedKV
 from models.segment import Segment
 from models.transformer import Transformer, abstract

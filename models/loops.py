@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from models.config import ModelConfig
+from models.config.model_config import ModelConfig
 from models.layers import KV
 from models.segment import Segment
 

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from models.config import RopeConfig
+from models.config.model_config import RopeConfig
 
 
 def inverse_frequencies(rope: RopeConfig, head_dim: int, context: int) -> np.ndarray:

@@ -16,7 +16,7 @@ from flax import nnx
 from jax.typing import DTypeLike
 
 from models import rotary
-from models.config import ModelConfig
+from models.config.model_config import ModelConfig
 
 # q [tokens, heads, head_dim], k and v [tokens, kv_heads, head_dim] -> attention output, as q
 Mix = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]

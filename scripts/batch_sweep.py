@@ -11,21 +11,21 @@ import click
 import jax
 import numpy as np
 
-from costmodel import cli
-from costmodel.analytical import step_cost
+from costmodel.analytical.step import step_cost
 from costmodel.calibration.device import Device
 from costmodel.calibration.held_out import HeldOut
-from costmodel.chip import Chip
-from costmodel.commands.output import Output, table
-from costmodel.host import host_key, today
-from costmodel.measure import ceilings
+from costmodel.cli.output import Output, table
+from costmodel.hardware.ceilings import ceilings
+from costmodel.hardware.chip import Chip
+from costmodel.hardware.host import host_key, today
 from costmodel.reconcile import reconcile
+from costmodel.terminal import cli
 from jaxserve.calibration.measured_points import Measured, measure_points
 from jaxserve.calibration.run import held_out, host_device
-from jaxserve.compile_cache import Choice, cache_options
-from jaxserve.engine import Engine
-from jaxserve.serve_settings import ServeSettings
-from jaxserve.setup import Setup, choose
+from jaxserve.engine.build import Setup, choose
+from jaxserve.engine.config import ServeSettings
+from jaxserve.engine.engine import Engine
+from jaxserve.programs.compile_cache import Choice, cache_options
 from jaxserve.version import version
 
 WITNESSES = ("analytical", "compiled", "calibrated", "measured")

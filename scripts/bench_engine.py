@@ -13,7 +13,7 @@ from typing import Any
 import click
 from rich.console import Console
 
-from costmodel import cli
+from costmodel.terminal import cli
 from models.errors import UserError
 from scripts.workload_options import AT_LEAST_1, workload_options
 

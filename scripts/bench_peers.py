@@ -21,10 +21,10 @@ import click
 import numpy as np
 from rich.console import Console
 
-from costmodel import cli
-from costmodel.clock import RunQueue, Timings
-from costmodel.host import host_key, today
-from costmodel.tables import Table
+from costmodel.hardware.clock import RunQueue, Timings
+from costmodel.hardware.host import host_key, today
+from costmodel.terminal import cli
+from costmodel.terminal.tables import Table
 from models.errors import UserError
 from scripts.peers import Engine, LlamaCpp, Ours, Transformers, packaged_file, write_gguf
 

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import click
 import numpy as np
 
-from costmodel import cli
+from costmodel.terminal import cli
+from jaxserve.kv.paged import Paged
 from jaxserve.load.arrivals import Constant
 from jaxserve.load.client import Item
 from jaxserve.load.percentile import RULE
@@ -26,11 +27,10 @@ from jaxserve.load.schedule import Closed, Open, Schedule
 from jaxserve.load.units import Unit, rate, seconds
 from jaxserve.scheduling.continuous import Continuous
 from jaxserve.scheduling.limits import Limits
-from jaxserve.scheduling.paged import Paged
 from jaxserve.scheduling.request import Request
 from jaxserve.scheduling.state import State
-from jaxserve.simulated_load import simulated
-from jaxserve.virtual.clients import ClosedLoop
+from jaxserve.simulator.clients import ClosedLoop
+from jaxserve.simulator.records import simulated
 from models.errors import UserError
 from scripts.experiment import Experiment, table
 from scripts.one_at_a_time import OneAtATime

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from jaxserve import Engine, SamplingParams
-from jaxserve.ladder import Ladder, powers
-from jaxserve.model import Model
-from jaxserve.pool import Pool
-from jaxserve.prepared import Prepared
-from jaxserve.programs import Program
+from jaxserve.engine.compiled_programs import Prepared
+from jaxserve.engine.model import Model
+from jaxserve.kv.layout import Pool
+from jaxserve.programs.buckets import Ladder, powers
+from jaxserve.programs.program_set import Program
 from jaxserve.scheduling.chunked import Chunked
 from jaxserve.scheduling.continuous import Continuous
 from jaxserve.scheduling.limits import Limits

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from costmodel.host import cores
+from costmodel.hardware.host import cores
 from scripts.peers import LlamaCpp, Transformers
 from scripts.served import Served
 from scripts.workload import Workload

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
-from costmodel.tables import Table
+from costmodel.terminal.tables import Table
 
 Result = Mapping[str, Any]
 

@@ -12,12 +12,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from costmodel import cli
-from costmodel.clock import RunQueue
-from costmodel.host import host_key, today
-from jaxserve.ladder import Ladder
-from jaxserve.model import load_model
-from jaxserve.prepared import Prepared
+from costmodel.hardware.clock import RunQueue
+from costmodel.hardware.host import host_key, today
+from costmodel.terminal import cli
+from jaxserve.engine.compiled_programs import Prepared
+from jaxserve.engine.model import load_model
+from jaxserve.programs.buckets import Ladder
 from jaxserve.scheduling.policy import Policy
 from models.checkpoint.sources import open_checkpoint
 from models.errors import UserError

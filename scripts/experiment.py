@@ -12,9 +12,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from costmodel.host import host_key, today
+from costmodel.hardware.host import host_key, today
 from jaxserve.version import version
-from models.files import check_new, write_file
+from models.files.reading import check_new, write_file
 
 
 class Experiment:

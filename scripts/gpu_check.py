@@ -16,14 +16,14 @@ import click
 import jax
 from rich.console import Console
 
-from costmodel import cli
-from costmodel.chips import Chip, chip_of_device
-from costmodel.host import host_key, today
-from costmodel.measure import Ceilings, ceilings
-from costmodel.tables import Table
-from jaxserve.agreement import Agreement, compare_with_f32
-from jaxserve.memory import Need, pool_bytes
-from jaxserve.model import load_model
+from costmodel.hardware.ceilings import Ceilings, ceilings
+from costmodel.hardware.chips import Chip, chip_of_device
+from costmodel.hardware.host import host_key, today
+from costmodel.terminal import cli
+from costmodel.terminal.tables import Table
+from jaxserve.engine.model import load_model
+from jaxserve.main_job.agreement import Agreement, compare_with_f32
+from jaxserve.programs.memory import Need, pool_bytes
 from models.checkpoint.sources import open_checkpoint
 from models.errors import UserError
 from scripts.gpu_sweep import PAGE, Point, Sweep

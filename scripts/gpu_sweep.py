@@ -9,15 +9,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from costmodel.chips import Chip
-from costmodel.clock import Clock
-from costmodel.host import cores
-from costmodel.measure import Ceilings
-from costmodel.nominal import nominal_step
-from jaxserve.bucket import Bucket
-from jaxserve.memory import available_bytes, pool_bytes, workspace_bytes
-from jaxserve.model import Model
-from jaxserve.programs import Program, blank, compile_programs
+from costmodel.analytical.nominal import nominal_step
+from costmodel.hardware.ceilings import Ceilings
+from costmodel.hardware.chips import Chip
+from costmodel.hardware.clock import Clock
+from costmodel.hardware.host import cores
+from jaxserve.engine.model import Model
+from jaxserve.programs.bucket import Bucket
+from jaxserve.programs.memory import available_bytes, pool_bytes, workspace_bytes
+from jaxserve.programs.program_set import Program, blank, compile_programs
 from models.layers import KV
 
 PAGE, WARM_UP = 16, 3

@@ -8,9 +8,9 @@ import time
 
 import click
 
-from costmodel import cli
-from costmodel.host import host_key, today
-from costmodel.tables import Table, console
+from costmodel.hardware.host import host_key, today
+from costmodel.terminal import cli
+from costmodel.terminal.tables import Table, console
 from jaxserve.llm import LLM
 from jaxserve.sampling_params import SamplingParams
 

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import click
 
-from costmodel import cli
-from costmodel.analytical import step_cost
-from costmodel.chips import find_chip
-from costmodel.commands.decode import LESSON
+from costmodel.analytical.step import step_cost
+from costmodel.cli.decode import LESSON
+from costmodel.hardware.chips import find_chip
 from costmodel.reconcile import Reconciliation
 from costmodel.sizing import ROUND
 from costmodel.study import Study
-from models.presets import PRESETS
+from costmodel.terminal import cli
+from models.config.presets import PRESETS
 from scripts.experiment import Experiment, table
 
 MODEL, CHIP, CONTEXT = "llama-3-8b", "h100", 1024

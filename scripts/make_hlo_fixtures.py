@@ -20,13 +20,13 @@ import click
 import jax
 from rich.console import Console
 
-from costmodel import cli
-from costmodel.host import cores
-from costmodel.program import Platform, StepProgram
-from costmodel.targets import TargetProgram, compile_for
-from models.config import ModelConfig
+from costmodel.compile.program import Platform, StepProgram
+from costmodel.compile.targets import TargetProgram, compile_for
+from costmodel.hardware.host import cores
+from costmodel.terminal import cli
+from models.config.hf_config import from_hf
+from models.config.model_config import ModelConfig
 from models.errors import UserError
-from models.hf_config import from_hf
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "tests" / "costmodel" / "fixtures"

@@ -15,13 +15,13 @@ from typing import Any
 import click
 from rich.console import Console
 
-from costmodel import cli
-from costmodel.chips import find_chip
-from costmodel.layouts import Layout, Mesh
-from costmodel.partitioning import LayoutSearch, max_context
-from costmodel.sharded import Links
-from costmodel.shares import BF16
-from costmodel.tables import Table
+from costmodel.hardware.chips import find_chip
+from costmodel.parallel.layouts import Layout, Mesh
+from costmodel.parallel.partitioning import LayoutSearch, max_context
+from costmodel.parallel.sharded import Links
+from costmodel.parallel.shares import BF16
+from costmodel.terminal import cli
+from costmodel.terminal.tables import Table
 from scripts.palm_runs import BF16_TOKEN, CACHE_SHARE, CONTEXTS, INT8_TOKEN, RUNS, SERIAL, Run
 
 CHIP = find_chip("tpu-v4")

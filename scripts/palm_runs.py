@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 
-from costmodel.architecture import Architecture
-from costmodel.catalog import find_architecture, palm
-from costmodel.layouts import Layout, Mesh
-from costmodel.sharded import ShardedStep
-from costmodel.shares import BF16, Itemsizes
-from costmodel.stages import sharded_step
+from costmodel.arch.architecture import Architecture
+from costmodel.arch.catalog import find_architecture, palm
+from costmodel.parallel.layouts import Layout, Mesh
+from costmodel.parallel.sharded import ShardedStep
+from costmodel.parallel.shares import BF16, Itemsizes
+from costmodel.parallel.stages import sharded_step
 
 INT8 = Itemsizes(weight=1)
 HISTORY, NEW = 1984, 64  # table 2 and 3: 2048 tokens in the end, of which 64 are generated

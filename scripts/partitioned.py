@@ -18,14 +18,14 @@ from typing import Any
 import click
 from rich.console import Console
 
-from costmodel import cli
-from costmodel.architecture import Architecture
-from costmodel.catalog import find_architecture
-from costmodel.layouts import Layout, Mesh
-from costmodel.ledger import Ledger, ledger
-from costmodel.stages import sharded_step
-from costmodel.tables import Table
-from costmodel.targets import compile_for
+from costmodel.arch.architecture import Architecture
+from costmodel.arch.catalog import find_architecture
+from costmodel.compile.targets import compile_for
+from costmodel.ledger.ledger import Ledger, ledger
+from costmodel.parallel.layouts import Layout, Mesh
+from costmodel.parallel.stages import sharded_step
+from costmodel.terminal import cli
+from costmodel.terminal.tables import Table
 from scripts.partitioned_step import PartitionedStep
 
 TARGETS = ("h100", "v5e")

@@ -1,7 +1,7 @@
 """A step whose arrays lie as a layout says (Pope et al. 2022, figures 2, 4 and 5), for XLA to put the collectives in.
 
 Nothing here calls a collective: each array is told which mesh axes split its dimensions, and where that changes the compiler has to
-move data. What it moves is compared with `costmodel.stages`, which knows nothing of this program.
+move data. What it moves is compared with `costmodel.parallel.stages`, which knows nothing of this program.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
-from costmodel.architecture import Architecture
-from costmodel.layouts import Axes, Layout
+from costmodel.arch.architecture import Architecture
+from costmodel.parallel.layouts import Axes, Layout
 
 Tree: TypeAlias = Any
 

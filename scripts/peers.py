@@ -17,12 +17,12 @@ from typing import Any, Protocol
 import gguf
 import numpy as np
 
-from costmodel.host import cores
-from jaxserve.bucket import Bucket
-from jaxserve.generation import Generation, make_rows, pages_needed
-from jaxserve.ladder import Ladder
-from jaxserve.model import load_model
-from jaxserve.programs import Programs, blank, compile_programs
+from costmodel.hardware.host import cores
+from jaxserve.engine.model import load_model
+from jaxserve.main_job.rows import Generation, make_rows, pages_needed
+from jaxserve.programs.bucket import Bucket
+from jaxserve.programs.buckets import Ladder
+from jaxserve.programs.program_set import Programs, blank, compile_programs
 from jaxserve.sampling_params import SamplingParams
 from models.checkpoint.gguf import GGUFCheckpoint
 

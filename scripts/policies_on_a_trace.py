@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from costmodel import cli
+from costmodel.terminal import cli
 from jaxserve.load.units import Unit, seconds, size
 from models.errors import UserError
 
@@ -70,7 +70,7 @@ def main(measure: bool, report: Path | None, as_json: bool, out: Path | None, **
 
     experiment = Experiment("Batching policies on the same trace", out)
     if report is not None:
-        from jaxserve.report_page import check_path, write_report
+        from jaxserve.reporting.report import check_path, write_report
 
         check_path(report)
     asked = Asked(**{name: options[name] for name in Asked._fields})  # type: ignore[arg-type]

@@ -7,23 +7,25 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from costmodel.catalog import as_architecture
-from costmodel.chips import find_chip
-from costmodel.clock import RunQueue
-from costmodel.deployment import Deployment, Storage
-from jaxserve.engine import Engine
-from jaxserve.ladder import Ladder
+from costmodel.arch.catalog import as_architecture
+from costmodel.arch.deployment import Deployment, Storage
+from costmodel.hardware.chips import find_chip
+from costmodel.hardware.clock import RunQueue
+from jaxserve.engine.build import known_ceilings
+from jaxserve.engine.compiled_programs import Prepared
+from jaxserve.engine.engine import Engine
+from jaxserve.engine.model import load_model
+from jaxserve.kv.layout import Pool as Memory
+from jaxserve.kv.paged import Paged
 from jaxserve.load.client import Item
 from jaxserve.load.engine_client import EngineClient
 from jaxserve.load.result import Pool, Run
 from jaxserve.load.run import play
 from jaxserve.load.schedule import Open
 from jaxserve.load.source import Alphabet, Traced
-from jaxserve.model import load_model
-from jaxserve.pool import Pool as Memory
-from jaxserve.predict import Analytical
-from jaxserve.prepared import Prepared
-from jaxserve.reporting.programs import StepCosts
+from jaxserve.predict.analytical import Analytical
+from jaxserve.predict.step_costs import StepCosts
+from jaxserve.programs.buckets import Ladder
 from jaxserve.reporting.virtual_steps import VirtualSteps
 from jaxserve.scheduling.chunked import Chunked
 from jaxserve.scheduling.continuous import Continuous
@@ -31,14 +33,12 @@ from jaxserve.scheduling.dynamic import Dynamic
 from jaxserve.scheduling.limits import Limits
 from jaxserve.scheduling.occupancy import Occupancy
 from jaxserve.scheduling.outcome import End, Outcome
-from jaxserve.scheduling.paged import Paged
 from jaxserve.scheduling.plan import Plan
 from jaxserve.scheduling.policy import Policy
 from jaxserve.scheduling.state import State
 from jaxserve.scheduling.static import Static
 from jaxserve.scheduling.watch import Watch, Watches
-from jaxserve.setup import known_ceilings
-from jaxserve.simulated_load import simulated
+from jaxserve.simulator.records import simulated
 from models.errors import UserError
 
 PAGE = 16
@@ -79,7 +79,7 @@ class Served(NamedTuple):
     Attributes:
       scale: of the trace's times.
       runs, slots: by policy.
-      contention: of the machine while each was measured, see `costmodel.clock.RunQueue`; None where nothing was.
+      contention: of the machine while each was measured, see `costmodel.hardware.clock.RunQueue`; None where nothing was.
     """
 
     scale: float

@@ -13,15 +13,15 @@ import click
 import numpy as np
 from rich.console import Console
 
-from costmodel import cli
-from costmodel.host import host_key, today
-from costmodel.tables import Table
-from jaxserve.bucket import Bucket
-from jaxserve.compiling import Compiling
-from jaxserve.model import load_model
-from jaxserve.programs import Program, blank, compile_programs
-from jaxserve.runs import cut
-from jaxserve.step import Work
+from costmodel.hardware.host import host_key, today
+from costmodel.terminal import cli
+from costmodel.terminal.tables import Table
+from jaxserve.engine.model import load_model
+from jaxserve.programs.bucket import Bucket
+from jaxserve.programs.dispatch import cut
+from jaxserve.programs.program_set import Program, blank, compile_programs
+from jaxserve.programs.progress import Compiling
+from jaxserve.programs.step import Work
 from models.layers import KV
 
 PAGE = 16

@@ -19,15 +19,15 @@ import jax
 import numpy as np
 from rich.console import Console
 
-from costmodel import cli
-from costmodel.clock import Clock, RunQueue
-from costmodel.host import host_key, today
-from costmodel.tables import Table
-from jaxserve.bucket import Bucket
-from jaxserve.memory import Need, pool_bytes
-from jaxserve.model import load_model
-from jaxserve.programs import blank, compile_programs
-from jaxserve.settings import DTYPES
+from costmodel.hardware.clock import Clock, RunQueue
+from costmodel.hardware.host import host_key, today
+from costmodel.terminal import cli
+from costmodel.terminal.tables import Table
+from jaxserve.engine.model import load_model
+from jaxserve.main_job.settings import DTYPES
+from jaxserve.programs.bucket import Bucket
+from jaxserve.programs.memory import Need, pool_bytes
+from jaxserve.programs.program_set import blank, compile_programs
 from models.checkpoint.sources import open_checkpoint
 from models.errors import UserError
 from models.layers import KV

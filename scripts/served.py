@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from costmodel.clock import Timings
-from jaxserve.steprecord import StepRecord
+from costmodel.hardware.clock import Timings
+from jaxserve.scheduling.step_record import StepRecord
 from scripts.workload import Workload
 
 Tokens = Sequence[Sequence[int]]
@@ -22,7 +22,7 @@ class Served(NamedTuple):
       tokens: the answer of each request, in the order of the workload.
       times: s of each of those tokens, on one clock.
       records: of our engine's steps; none of a peer.
-      contention: see `costmodel.clock.RunQueue`.
+      contention: see `costmodel.hardware.clock.RunQueue`.
     """
 
     seconds: float

@@ -16,20 +16,20 @@ import click
 import numpy as np
 from rich.console import Console
 
-from costmodel import cli
-from costmodel.host import host_key, today
-from costmodel.tables import Table
+from costmodel.hardware.host import host_key, today
+from costmodel.terminal import cli
+from costmodel.terminal.tables import Table
 from jaxserve.calibration.machine import Machine
+from jaxserve.kv.layout import Pool
 from jaxserve.load.percentile import RULE, percentile
-from jaxserve.pool import Pool
 from jaxserve.scheduling.plan import Plan
 from jaxserve.scheduling.policy import Policy
 from jaxserve.scheduling.request import Request
 from jaxserve.scheduling.state import State
-from jaxserve.simulated_load import simulated
+from jaxserve.simulator.records import simulated
 from jaxserve.version import version
 from models.checkpoint.sources import open_checkpoint
-from models.config import ModelConfig
+from models.config.model_config import ModelConfig
 from scripts.engine_ours import PAGE, ladder, policy_of
 from scripts.workload import Workload
 from scripts.workload_options import AT_LEAST_1, workload_options

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from costmodel import cli
+from costmodel.terminal import cli
 from jaxserve.load.units import Unit, rate
 from models.errors import UserError
 

@@ -8,25 +8,25 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from jaxserve.calibration.machine import Machine
-from jaxserve.compiling import Bar
-from jaxserve.ladder import Ladder
+from jaxserve.engine.config import ServeSettings
+from jaxserve.kv.layout import Pool
 from jaxserve.load.asked import Asked
 from jaxserve.load.engine_session import engine_session
 from jaxserve.load.percentile import RULE
 from jaxserve.load.record import Record
 from jaxserve.load.result import Run
-from jaxserve.pool import Pool
+from jaxserve.programs.buckets import Ladder
+from jaxserve.programs.progress import Bar
 from jaxserve.scheduling.names import policy_of
 from jaxserve.scheduling.request import Request
 from jaxserve.scheduling.state import State
-from jaxserve.serve_settings import ServeSettings
-from jaxserve.simulated_load import simulated
-from jaxserve.virtual.noisy import Noisy
-from jaxserve.virtual.pace import Pace
+from jaxserve.simulator.noisy import Noisy
+from jaxserve.simulator.pace import Pace
+from jaxserve.simulator.records import simulated
 from models.checkpoint.sources import open_checkpoint
 from models.errors import UserError
-from models.files import LARGEST
-from models.json_text import read_json
+from models.files.json_text import read_json
+from models.files.reading import LARGEST
 from scripts.experiment import table
 
 TARGETS = {"p50": 0.10, "p95": 0.20}  # of the issue

@@ -14,13 +14,13 @@ from typing import Any
 
 import click
 
-from costmodel import cli
+from costmodel.arch.catalog import find_architecture
 from costmodel.capacity import fit
-from costmodel.catalog import find_architecture
-from costmodel.chips import find_chip
-from costmodel.forming import Forming
+from costmodel.concurrency.forming import Forming
+from costmodel.hardware.chips import find_chip
 from costmodel.sizing import Placement
-from jaxserve.predict import Analytical
+from costmodel.terminal import cli
+from jaxserve.predict.analytical import Analytical
 from jaxserve.sizing.traffic import poisson
 from jaxserve.sizing.trial import Configuration, flood, trial
 from scripts.experiment import Experiment, table

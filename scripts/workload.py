@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jaxserve.generation.prompts import builtin_prompts
 from jaxserve.load.trace import Entry, read_trace
-from jaxserve.prompts import builtin_prompts
 from models.errors import UserError
-from models.tokenizer import Tokenizer
+from models.text.tokenizer import Tokenizer
 
 # Every 303rd request of Azure/AzurePublicDataset, data/AzureLLMInferenceTrace_conv.csv, 2023; CC-BY 4.0, Microsoft: (prompt, answer)
 SAMPLE = (

@@ -15,14 +15,14 @@ from typing import Any
 import click
 from rich.console import Console
 
-from costmodel import cli
-from costmodel.chips import find_chip
-from costmodel.commands.output import table
-from costmodel.host import today
-from costmodel.program import Platform
+from costmodel.cli.output import table
+from costmodel.compile.program import Platform
+from costmodel.hardware.chips import find_chip
+from costmodel.hardware.host import today
 from costmodel.reconcile import Reconciliation
 from costmodel.study import Study
-from models.presets import PRESETS
+from costmodel.terminal import cli
+from models.config.presets import PRESETS
 
 WITHIN = 0.02  # what the two should agree to, with the same JAX
 

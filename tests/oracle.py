@@ -15,7 +15,7 @@ import numpy as np
 from flax import nnx
 
 from models import transformer
-from models.config import ModelConfig, RopeConfig
+from models.config.model_config import ModelConfig, RopeConfig
 
 Array = np.ndarray
 Weights = tuple[nnx.GraphDef[transformer.Transformer], nnx.State]

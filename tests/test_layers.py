@@ -19,38 +19,17 @@ FORBIDDEN = {
     "scripts": {"tests"},  # a script may share a module with its neighbours
 }
 PLAIN = (  # plain Python, no accelerator library
-    "jaxserve/scheduling",
-    "jaxserve/speculative",
-    "jaxserve/load",
-    "jaxserve/reporting",
-    "jaxserve/report_page.py",
-    *(f"jaxserve/virtual/{name}.py" for name in ("clock", "workers", "pace", "clients", "faults", "faulty", "recorded")),
-    "jaxserve/simulated_load.py",
-    "jaxserve/calibrate.py",
-    "jaxserve/sizing",
-    "jaxserve/simulation",
-    "jaxserve/size.py",
+    *(f"jaxserve/{room}" for room in ("kv", "scheduling", "speculative", "text", "load", "reporting", "steplog", "sizing")),
+    *(f"jaxserve/{room}" for room in ("simulator", "simulated_load")),
     *(
         f"jaxserve/{name}.py"
         for name in (
-            "pages",
-            "prefix",
-            "values",
-            "vllm_names",
-            "sampling_params",
-            "pieces",
-            "detokenize",
-            "stop",
-            "answer",
-            "pool",
+            *("values", "vllm_names", "sampling_params", "version"),
+            *("generate", "simulate", "size", "replay", "buckets", "calibrate"),
+            *("engine/config", "engine/sequence", "programs/bucket", "programs/buckets", "programs/dispatch"),
+            *("bucketing/economics", "deployment/deployment", "deployment/lengths"),
         )
     ),
-    *(f"jaxserve/{name}.py" for name in ("steprecord", "stepevents", "steplog", "stepsummary", "rerun", "replay", "version")),
-    *(
-        f"jaxserve/{name}.py"
-        for name in ("serve_settings", "generate", "bucket", "ladder", "simulate", "runs", "served", "buckets")
-    ),
-    "jaxserve/bucketing/economics.py",
 )
 ACCELERATED = {"jax", "jaxlib", "flax", "chex", "optax"}
 
@@ -85,13 +64,13 @@ def sources(folder: str) -> list[Path]:
 @pytest.mark.parametrize(
     ("source", "package", "expected"),
     [
-        ("import costmodel.xla as x", "models", "costmodel.xla"),
-        ("from jaxserve import step", "costmodel", "jaxserve.step"),
-        ("def f():\n    if 1:\n        from costmodel.chips import CHIPS", "models", "costmodel.chips"),
-        ("from . import config", "models", "models.config"),
+        ("import costmodel.compile.xla as x", "models", "costmodel.compile.xla"),
+        ("from jaxserve import step", "costmodel", "jaxserve.programs.step"),
+        ("def f():\n    if 1:\n        from costmodel.hardware.chips import CHIPS", "models", "costmodel.hardware.chips"),
+        ("from . import config", "models", "models.config.model_config"),
         ("from .gguf import read", "models.checkpoint", "models.checkpoint.gguf"),
-        ("from ..config import X", "models.checkpoint", "models.config"),
-        ("from ...jaxserve import step", "models.checkpoint", "jaxserve.step"),
+        ("from ..config import X", "models.checkpoint", "models.config.model_config"),
+        ("from ...jaxserve import step", "models.checkpoint", "jaxserve.programs.step"),
         ("import importlib\nimportlib.import_module('scripts.bench')", "jaxserve", "scripts.bench"),
         ("__import__('jaxserve')", "models", "jaxserve"),
     ],
@@ -111,6 +90,7 @@ def test_the_packages_are_there() -> None:
 
 
 def test_plain_modules_import_no_jax() -> None:
-    files = [path for entry in PLAIN for path in ([ROOT / entry] if entry.endswith(".py") else sources(entry)) if path.exists()]
+    files = [path for entry in PLAIN for path in ([ROOT / entry] if entry.endswith(".py") else sources(entry))]
+    assert all(path.exists() for path in files) and all(map(sources, (entry for entry in PLAIN if not entry.endswith(".py"))))
     broken = {str(path.relative_to(ROOT)): sorted(bad) for path in files if (bad := roots(path) & ACCELERATED)}
     assert not broken, f"plain Python modules that import an accelerator library: {broken}"

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 
-from costmodel.tables import Table
+from costmodel.terminal.tables import Table
 
 WIDTHS = (40, 60, 80, 100, 200)
 RULES = re.compile(r"[\u2500-\u257f]")  # what boxes are drawn with

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple, Self
 
-from costmodel.chip import Chip
+from costmodel.hardware.chip import Chip
 from models.errors import UserError
 
 # Cores that work side by side, which share the tiles of a matmul: SMs of NVIDIA GPUs, from the data sheets and white papers that
-# `costmodel.chips` names for the same chips.
+# `costmodel.hardware.chips` names for the same chips.
 UNITS: Mapping[str, int] = {
     "a100-pcie-40gb": 108,
     "a100-pcie-80gb": 108,

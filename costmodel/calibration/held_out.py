@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from costmodel.calibrate import Fitted, fit
 from costmodel.calibration.device import Device
+from costmodel.calibration.fit import Fitted, fit
 from costmodel.calibration.form import Features, Form, Values
 from models.errors import UserError
 

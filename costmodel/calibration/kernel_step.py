@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from costmodel.architecture import Architecture
+from costmodel.arch.architecture import Architecture
 from costmodel.calibration.prefill_attention import pieces as prefill_features
 from costmodel.calibration.silicon import Silicon
 from models.errors import UserError

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from costmodel.calibration.silicon import Silicon, h100
 from models.errors import UserError
-from models.json_text import read_json, read_object
+from models.files.json_text import read_json, read_object
 
 SHIPPED = Path(__file__).parent / "h100_sxm.json"
 NONE = "none"  # how a user asks for the data sheet alone

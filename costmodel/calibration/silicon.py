@@ -9,16 +9,16 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from costmodel.calibrate import fit
 from costmodel.calibration.calibration import Calibration, quantiles
 from costmodel.calibration.decode_attention import DecodeAttention
 from costmodel.calibration.device import Device
+from costmodel.calibration.fit import fit
 from costmodel.calibration.form import Features, Form, Values
 from costmodel.calibration.gemm import Gemm
 from costmodel.calibration.held_out import HeldOut, hold_out
 from costmodel.calibration.prefill_attention import PrefillAttention, pieces
 from costmodel.calibration.tables import read_times
-from costmodel.chips import find_chip
+from costmodel.hardware.chips import find_chip
 from models.errors import UserError
 
 CHIP = "h100-sxm"

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from models.errors import UserError
-from models.files import read_text
+from models.files.reading import read_text
 
 
 def read_times(path: Path, columns: Sequence[str]) -> tuple[dict[str, np.ndarray], np.ndarray]:

@@ -7,7 +7,7 @@ import dataclasses
 from costmodel.calibration.calibration import Calibration
 from costmodel.calibration.device import Device
 from costmodel.calibration.silicon import Silicon
-from costmodel.chip import Chip
+from costmodel.hardware.chip import Chip
 
 # sd of the logarithm of a time that is added to the interval. A judgement and no measurement: libraries reach 0.65 to 0.95 of the peaks
 # and bandwidths of data sheets, so a fraction carried over is right to about a fifth.

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-from jaxserve.bucket import Bucket
-from jaxserve.ladder import Ladder
-from jaxserve.predict import Analytical, Load
-from jaxserve.runs import runs
+from jaxserve.predict.analytical import Analytical, Load
+from jaxserve.programs.bucket import Bucket
+from jaxserve.programs.buckets import Ladder
+from jaxserve.programs.dispatch import runs
 from jaxserve.scheduling.plan import Plan
 
 

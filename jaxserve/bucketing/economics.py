@@ -8,11 +8,11 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from jaxserve.bucket import Bucket
 from jaxserve.bucketing.demand import Demand, rows_and_pieces
 from jaxserve.bucketing.shapes import Shapes
 from jaxserve.bucketing.sizes import best_sizes, halvings, sets
-from jaxserve.ladder import Ladder
+from jaxserve.programs.bucket import Bucket
+from jaxserve.programs.buckets import Ladder
 from models.errors import UserError
 
 _SETS = 2000  # of widths, all of which are tried

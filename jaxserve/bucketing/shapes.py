@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from jaxserve.bucket import Bucket
 from jaxserve.bucketing.demand import Cell, rows_and_pieces
-from jaxserve.ladder import Ladder
-from jaxserve.predict import Analytical
+from jaxserve.predict.analytical import Analytical
+from jaxserve.programs.bucket import Bucket
+from jaxserve.programs.buckets import Ladder
 
 
 class Shapes:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxserve.ladder import powers
+from jaxserve.programs.buckets import powers
 
 
 class Best(NamedTuple):

@@ -10,29 +10,29 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from costmodel.arch.deployment import Deployment, Storage
 from costmodel.capacity import fit
-from costmodel.chip import Chip
-from costmodel.commands.choices import choose_chip, choose_model
-from costmodel.deployment import Deployment, Storage
+from costmodel.cli.choices import choose_chip, choose_model
+from costmodel.hardware.chip import Chip
 from jaxserve.bucketing.demand import Demand, every_shape
 from jaxserve.bucketing.economics import Choice, Economics, least_programs
-from jaxserve.ladder import Ladder
+from jaxserve.kv.paged import Paged
+from jaxserve.load.served import REFUSED
 from jaxserve.load.trace import count_lines, read_trace, requests
-from jaxserve.predict import Analytical, Attention
-from jaxserve.runs import Run, runs
+from jaxserve.predict.analytical import Analytical, Attention
+from jaxserve.programs.buckets import Ladder
+from jaxserve.programs.dispatch import Run, runs
 from jaxserve.scheduling.chunked import Chunked
 from jaxserve.scheduling.continuous import Continuous
 from jaxserve.scheduling.disaggregated import Disaggregated
 from jaxserve.scheduling.dynamic import Dynamic
 from jaxserve.scheduling.limits import Limits
-from jaxserve.scheduling.paged import Paged
 from jaxserve.scheduling.plan import Plan
 from jaxserve.scheduling.policy import Policy
 from jaxserve.scheduling.state import State
 from jaxserve.scheduling.static import Static
 from jaxserve.scheduling.transfer import Link
-from jaxserve.served import REFUSED
-from jaxserve.simulate import Simulated, simulate
+from jaxserve.simulator.run import Simulated, simulate
 from models.errors import UserError
 
 POOL = 0.9  # of the memory that weights leave, for KV; the rest is for what programs need beside

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from costmodel.commands.output import Output, giga, table
-from costmodel.tables import Table
+from costmodel.cli.output import Output, giga, table
+from costmodel.terminal.tables import Table
 from jaxserve.bucketing.economics import Choice, Share
 from jaxserve.bucketing.study import Cliff, Study, shapes
 

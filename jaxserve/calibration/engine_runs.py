@@ -10,9 +10,9 @@ from typing import NamedTuple, Self, TypeAlias
 import numpy as np
 
 from jaxserve.calibration.engine_steps import EngineSteps, serve
-from jaxserve.engine import Engine
+from jaxserve.engine.engine import Engine
 from jaxserve.scheduling.plan import Plan
-from jaxserve.steprecord import StepRecord
+from jaxserve.scheduling.step_record import StepRecord
 
 RUNS = 6  # minutes of the machine that are seen, half of which calibrate
 WARM = 1  # step of each run that does not count, for it finds nothing of the engine's in any cache

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import numpy as np
 
-from jaxserve.engine import Engine
-from jaxserve.ladder import Ladder
-from jaxserve.rerun import trusted
-from jaxserve.runs import runs
+from jaxserve.engine.engine import Engine
+from jaxserve.programs.buckets import Ladder
+from jaxserve.programs.dispatch import runs
 from jaxserve.sampling_params import SamplingParams
 from jaxserve.scheduling.plan import Plan
 from jaxserve.scheduling.state import State
+from jaxserve.scheduling.step_record import StepRecord
 from jaxserve.scheduling.watch import Watch
-from jaxserve.steprecord import StepRecord
+from jaxserve.steplog.replay import trusted
 from models.errors import UserError
 
 

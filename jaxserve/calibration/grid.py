@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxserve.bucket import Bucket
-from jaxserve.calibration.executed import rows_of
-from jaxserve.ladder import Ladder
-from jaxserve.programs import Programs, blank
-from jaxserve.runs import Piece, Run
-from jaxserve.step import Work
+from jaxserve.predict.executed import rows_of
+from jaxserve.programs.bucket import Bucket
+from jaxserve.programs.buckets import Ladder
+from jaxserve.programs.dispatch import Piece, Run
+from jaxserve.programs.program_set import Programs, blank
+from jaxserve.programs.step import Work
 from models.layers import KV
 from models.segment import Segment
 

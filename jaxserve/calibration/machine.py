@@ -8,9 +8,9 @@ from typing import Any, NamedTuple, Self
 
 from costmodel.calibration.calibration import Calibration
 from costmodel.calibration.parameter import Parameter
-from costmodel.written import read_out
-from jaxserve.calibration.calibrated import Calibrated, Model
-from jaxserve.ladder import Ladder
+from costmodel.terminal.json_file import read_out
+from jaxserve.predict.calibrated import Calibrated, Model
+from jaxserve.programs.buckets import Ladder
 from models.errors import UserError
 
 

@@ -8,16 +8,16 @@ from typing import NamedTuple
 
 import numpy as np
 
+from costmodel.arch.catalog import as_architecture
 from costmodel.calibration.noise import Noise, noise
-from costmodel.catalog import as_architecture
-from costmodel.clock import RunQueue
-from jaxserve.calibration.executed import Executed, Figures
+from costmodel.hardware.clock import RunQueue
 from jaxserve.calibration.grid import Bench, Cell, cells, turns
-from jaxserve.compiling import Bar, Compiling
-from jaxserve.engine import Engine
-from jaxserve.model import load_model
-from jaxserve.programs import compile_programs
-from jaxserve.setup import Setup
+from jaxserve.engine.build import Setup
+from jaxserve.engine.engine import Engine
+from jaxserve.engine.model import load_model
+from jaxserve.predict.executed import Executed, Figures
+from jaxserve.programs.program_set import compile_programs
+from jaxserve.programs.progress import Bar, Compiling
 from models.checkpoint.random import RandomCheckpoint
 from models.errors import UserError
 

@@ -9,27 +9,27 @@ from typing import NamedTuple
 
 import numpy as np
 
-from costmodel.calibrate import fit
+from costmodel.arch.catalog import as_architecture
 from costmodel.calibration.calibration import Calibration, quantiles
 from costmodel.calibration.device import Device
 from costmodel.calibration.engine_step import EngineStep
+from costmodel.calibration.fit import fit
 from costmodel.calibration.form import Features
 from costmodel.calibration.held_out import Errors, HeldOut, hold_out, predict
 from costmodel.calibration.noise import another_minute
 from costmodel.calibration.parameter import Parameter
-from costmodel.catalog import as_architecture
-from costmodel.host import cores, host_key, last_level_cache_bytes, today
-from costmodel.measure import Ceilings, ceilings
+from costmodel.hardware.ceilings import Ceilings, ceilings
+from costmodel.hardware.host import cores, host_key, last_level_cache_bytes, today
 from jaxserve.calibration.engine_runs import EngineRuns, Steps, sizes, stretches
 from jaxserve.calibration.engine_steps import EngineSteps, logged_steps
-from jaxserve.calibration.executed import Executed, Figures
 from jaxserve.calibration.machine import Machine
 from jaxserve.calibration.measured_points import Measured, Point, measure_points
-from jaxserve.compiling import Bar
+from jaxserve.engine.build import Setup, choose
+from jaxserve.engine.config import ServeSettings
+from jaxserve.predict.executed import Executed, Figures
+from jaxserve.programs.progress import Bar
 from jaxserve.scheduling.plan import Plan
-from jaxserve.serve_settings import ServeSettings
-from jaxserve.setup import Setup, choose
-from jaxserve.steprecord import StepRecord
+from jaxserve.scheduling.step_record import StepRecord
 
 LEVEL = 0.9  # of the intervals that are judged
 FORM = EngineStep()

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from costmodel.calibration.held_out import Errors
-from costmodel.commands.calibrate import error_table, parameter_table
-from costmodel.commands.output import Output, table
-from costmodel.measure import QUIET
-from costmodel.tables import Table
+from costmodel.cli.calibrate import error_table, parameter_table
+from costmodel.cli.output import Output, table
+from costmodel.hardware.ceilings import QUIET
+from costmodel.terminal.tables import Table
 from jaxserve.calibration.run import LEVEL, Found
 
 TARGET = "target: median 5 % on decode steps that were held out"

@@ -13,12 +13,12 @@ from typing import Any
 
 import click
 
-from costmodel import cli
+from costmodel.terminal import cli
+from jaxserve.engine.config import ServeSettings
 from jaxserve.load import options, output
 from jaxserve.load.asked import Asked
 from jaxserve.load.session import Session
 from jaxserve.load.slo import SLO
-from jaxserve.serve_settings import ServeSettings
 
 
 @options.engine
@@ -42,7 +42,7 @@ def main(
     """
     if report is not None:
         with cli.importing():
-            from jaxserve.report_page import check_path, write_report
+            from jaxserve.reporting.report import check_path, write_report
         check_path(report)
     target = options.settings(ctx, given) if given["url"] is None else options.server(ctx, given)
     asked = Asked(slo=SLO.parse(limits) if limits else None, duration=math.inf if duration is None else duration, **given)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from costmodel.host import free_memory_bytes
+from costmodel.hardware.host import free_memory_bytes
 from jaxserve.load.arrivals import Arrivals, Constant, Gamma, Poisson, Ramp, Replay
 from jaxserve.load.schedule import Closed, Open, Schedule
 from jaxserve.load.slo import SLO

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol, Self
 
 from jaxserve.load.record import Record
 from jaxserve.load.result import Pool
-from jaxserve.steprecord import StepRecord
+from jaxserve.scheduling.step_record import StepRecord
 
 
 class Item(NamedTuple):

@@ -8,18 +8,18 @@ import time
 from collections.abc import Callable
 from typing import Any, Self
 
-from costmodel.endings import Shield
-from costmodel.host import host_key
-from jaxserve.engine import Engine
-from jaxserve.handle import Handle
+from costmodel.hardware.host import host_key
+from costmodel.terminal.endings import Shield
+from jaxserve.engine.engine import Engine
+from jaxserve.engine.request_handle import Handle
 from jaxserve.load.client import Item, Known
 from jaxserve.load.record import FAILED, UNFINISHED, Record
 from jaxserve.load.recorder import Recorder
 from jaxserve.load.result import Pool
+from jaxserve.load.served import REFUSED
 from jaxserve.sampling_params import SamplingParams
 from jaxserve.scheduling.names import policy_json, policy_name
 from jaxserve.scheduling.request import QueueFull
-from jaxserve.served import REFUSED
 from models.errors import UserError
 
 

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from jaxserve.compiling import Bar
-from jaxserve.engine import Engine
+from jaxserve.engine.build import Setup, choose, known_ceilings
+from jaxserve.engine.config import ServeSettings
+from jaxserve.engine.engine import Engine
 from jaxserve.load.asked import Asked
 from jaxserve.load.engine_client import EngineClient
 from jaxserve.load.measure import check_clients
@@ -16,11 +17,10 @@ from jaxserve.load.recorder import Recorder
 from jaxserve.load.result import Pool
 from jaxserve.load.session import Session
 from jaxserve.load.source import Alphabet, Traced
-from jaxserve.reporting.programs import StepCosts
+from jaxserve.predict.step_costs import StepCosts
+from jaxserve.programs.progress import Bar
 from jaxserve.scheduling.watch import Watch, Watches
-from jaxserve.serve_settings import ServeSettings
-from jaxserve.setup import Setup, choose, known_ceilings
-from jaxserve.steplog import StepLog
+from jaxserve.steplog.writer import StepLog
 from models.checkpoint.sources import open_checkpoint
 from models.errors import UserError
 

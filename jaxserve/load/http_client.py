@@ -12,12 +12,12 @@ import time
 from collections.abc import Callable
 from typing import Any, Self
 
-from costmodel.endings import Shield
+from costmodel.terminal.endings import Shield
 from jaxserve.load.client import Item, Known
 from jaxserve.load.record import CHUNKS, FAILED, UNFINISHED, Record
+from jaxserve.load.served import REFUSED
 from jaxserve.load.sse import Events
 from jaxserve.load.stream import Stream, said
-from jaxserve.served import REFUSED
 from models.errors import UserError
 
 try:

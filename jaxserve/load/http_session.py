@@ -68,7 +68,7 @@ def counter(name: str) -> Callable[[str], int]:
       UserError: there is none, or it can't be read.
     """
     from models.checkpoint.sources import open_checkpoint  # JAX comes with it, which nothing else here wants
-    from models.hf_tokenizer import from_folder
+    from models.text.hf_tokenizer import from_folder
 
     path = Path(name).expanduser()
     folder = path.parent if path.name == "tokenizer.json" else path

@@ -11,12 +11,12 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from costmodel import cli
+from costmodel.terminal import cli
 from jaxserve import generate
+from jaxserve.engine.config import ServeSettings
 from jaxserve.load.asked import KINDS, OUTPUT, PROMPT
 from jaxserve.load.slo import SLO
 from jaxserve.load.units import Unit, rate, seconds
-from jaxserve.serve_settings import ServeSettings
 from models.errors import UserError
 
 MOST_IDS = 10_000_000  # of a vocabulary: ten times that of any model

@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from costmodel.endings import CODES
-from costmodel.tables import Table, console
+from costmodel.terminal.endings import CODES
+from costmodel.terminal.tables import Table, console
 from jaxserve.load.session import Found
 
 CUT_SHORT = 3  # exit code of runs that are not complete for another reason than a signal

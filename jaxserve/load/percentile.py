@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.special import bdtr  # type: ignore[import-untyped]
 
-from costmodel.clock import nearest_rank
+from costmodel.hardware.clock import nearest_rank
 
 RULE = "nearest rank (Hyndman and Fan 1996, type 1): the smallest value that at least q % of all values do not exceed"
 LEVEL = 0.95

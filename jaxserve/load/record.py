@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-FAILED, UNFINISHED = "failed", "unfinished"  # beside the reasons that answers and `jaxserve.served` know
+FAILED, UNFINISHED = "failed", "unfinished"  # beside the reasons that answers and `jaxserve.load.served` know
 ANSWERED = ("stop", "length")  # reasons of an answer that came to its end
 # Who counted the tokens of an answer: the engine (or its simulation), the server in `usage`, a tokenizer its text, or nobody: then they
 # are the chunks that it came in, each of which may hold several.

@@ -8,15 +8,15 @@ from collections import deque
 from collections.abc import Callable
 
 from jaxserve.load.record import UNFINISHED, Record
+from jaxserve.load.served import Books, Served
 from jaxserve.scheduling.dynamic import Dynamic
 from jaxserve.scheduling.outcome import End, Outcome
 from jaxserve.scheduling.plan import Ids, Plan
 from jaxserve.scheduling.policy import Policy
 from jaxserve.scheduling.request import Request
 from jaxserve.scheduling.state import State
+from jaxserve.scheduling.step_record import StepRecord
 from jaxserve.scheduling.watch import Watch
-from jaxserve.served import Books, Served
-from jaxserve.steprecord import StepRecord
 from models.errors import UserError
 
 

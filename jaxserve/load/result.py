@@ -14,7 +14,7 @@ from jaxserve.load.parts import Share, shares
 from jaxserve.load.quantiles import plain
 from jaxserve.load.record import Record
 from jaxserve.load.slo import SLO
-from jaxserve.steprecord import StepRecord
+from jaxserve.scheduling.step_record import StepRecord
 from models.errors import UserError
 
 FORMAT = 1  # of the JSON

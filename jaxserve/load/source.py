@@ -14,7 +14,7 @@ import numpy as np
 from jaxserve.load.trace import LONGEST, Entry, read_lines, requests
 from jaxserve.scheduling.request import Request
 from models.errors import UserError, check_count, short
-from models.json_text import DIGITS
+from models.files.json_text import DIGITS
 
 
 class Span(NamedTuple):

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from rich.console import Console
 
-from costmodel.tables import Table
+from costmodel.terminal.tables import Table
 from jaxserve.load.metrics import CHUNKED, DEFINITIONS
 from jaxserve.load.quantiles import PERCENTS, Quantiles
 from jaxserve.load.result import Run

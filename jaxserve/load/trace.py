@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, overload
 
 from jaxserve.scheduling.request import Request
-from models import files
 from models.errors import UserError
-from models.json_text import parse_json
+from models.files import reading as files
+from models.files.json_text import parse_json
 
 BLOCK = 512  # tokens of a Mooncake block
 LONGEST = 10_000_000  # tokens of a prompt or an answer: no model takes more

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from costmodel.clock import nearest_rank
+from costmodel.hardware.clock import nearest_rank
 from jaxserve.load.parts import STAGES, split
 from jaxserve.load.record import Record
 from jaxserve.load.result import Run

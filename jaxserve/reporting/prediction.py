@@ -11,7 +11,7 @@ from jaxserve.load.percentile import percentile
 from jaxserve.load.result import Run
 from jaxserve.reporting.figure import Figure, blank, graduate, points, reference
 from jaxserve.reporting.thin import spread
-from jaxserve.steprecord import StepRecord
+from jaxserve.scheduling.step_record import StepRecord
 
 FIRST_OF = 400  # points of a run that are drawn
 SAME = 1e-6  # an error that is rounding

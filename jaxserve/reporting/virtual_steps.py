@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from jaxserve.ladder import Ladder
-from jaxserve.reporting.programs import name_of
-from jaxserve.runs import runs
+from jaxserve.predict.step_costs import name_of
+from jaxserve.programs.buckets import Ladder
+from jaxserve.programs.dispatch import runs
 from jaxserve.scheduling.kinds import Kinds
 from jaxserve.scheduling.outcome import End, Outcome
 from jaxserve.scheduling.plan import Plan
 from jaxserve.scheduling.policy import Policy
 from jaxserve.scheduling.state import State
+from jaxserve.scheduling.step_record import StepRecord
 from jaxserve.scheduling.watch import Watch
-from jaxserve.steprecord import StepRecord
 
 
 class VirtualSteps(Watch):

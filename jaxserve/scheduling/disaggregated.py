@@ -6,8 +6,8 @@ import dataclasses
 import math
 import sys
 
+from jaxserve.kv.memory import Grant
 from jaxserve.scheduling.limits import Limits
-from jaxserve.scheduling.memory import Grant
 from jaxserve.scheduling.plan import HandOff, Plan
 from jaxserve.scheduling.planning import Planning
 from jaxserve.scheduling.state import Row, State

@@ -6,16 +6,16 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, NamedTuple, cast
 
+from jaxserve.kv.memory import Memory
+from jaxserve.kv.paged import Paged
+from jaxserve.kv.slots import Slots
 from jaxserve.scheduling.chunked import Chunked
 from jaxserve.scheduling.codec import decode, encode
 from jaxserve.scheduling.continuous import Continuous
 from jaxserve.scheduling.disaggregated import Disaggregated
 from jaxserve.scheduling.dynamic import Dynamic
-from jaxserve.scheduling.memory import Memory
 from jaxserve.scheduling.own import found
-from jaxserve.scheduling.paged import Paged
 from jaxserve.scheduling.policy import Policy
-from jaxserve.scheduling.slots import Slots
 from jaxserve.scheduling.static import Static
 from models.errors import UserError, short
 

@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from jaxserve.kv.memory import News
 from jaxserve.scheduling.admission import released
-from jaxserve.scheduling.memory import News
 from jaxserve.scheduling.plan import Plan
 from jaxserve.scheduling.state import Row, State, Worker, seated
 

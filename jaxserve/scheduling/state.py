@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from jaxserve.scheduling.memory import Memory
+from jaxserve.kv.memory import Memory
 from jaxserve.scheduling.plan import HandOff, Plan
 from jaxserve.scheduling.queue import Queue
 from jaxserve.scheduling.request import Request

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from jaxserve.scheduling.memory import Grant, News
+from jaxserve.kv.memory import Grant, News
 from jaxserve.scheduling.plan import HandOff
 from jaxserve.scheduling.state import Move, Row, State, Worker, seated, without
 from jaxserve.values import integer, number, settle

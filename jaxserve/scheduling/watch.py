@@ -7,7 +7,7 @@ from jaxserve.scheduling.plan import Plan
 from jaxserve.scheduling.policy import Policy
 from jaxserve.scheduling.request import Request
 from jaxserve.scheduling.state import State
-from jaxserve.steprecord import StepRecord
+from jaxserve.scheduling.step_record import StepRecord
 from models.errors import UserError
 
 

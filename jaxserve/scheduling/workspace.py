@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jaxserve.scheduling.memory import Grant, Memory, News, Want
+from jaxserve.kv.memory import Grant, Memory, News, Want
 from jaxserve.scheduling.queue import Queue
 from jaxserve.scheduling.state import Row, Worker, seated, without
 

@@ -6,13 +6,13 @@ import dataclasses
 from pathlib import Path
 
 from costmodel.capacity import Fit, Pool
-from costmodel.chip import Chip
-from costmodel.commands.choices import ModelChoice, choose_chip, choose_model
+from costmodel.cli.choices import ModelChoice, choose_chip, choose_model
+from costmodel.hardware.chip import Chip
 from costmodel.sizing import Goal, Placement
+from jaxserve.deployment.kv_pool import beside, pool_of
+from jaxserve.deployment.step_times import check_sources
 from jaxserve.load.asked import check_kept
 from jaxserve.load.slo import SLO
-from jaxserve.sizing.room import beside, pool_of
-from jaxserve.sizing.step_times import check_sources
 from jaxserve.sizing.traffic import Traffic, from_trace, poisson, split
 from jaxserve.sizing.trial import Configuration
 from models.errors import UserError
@@ -30,7 +30,7 @@ class Asked:
       prompt, answer: how the context divides; None for three quarters and one.
       headroom: the share of the pages that is kept free; reserve: of a chip's memory.
       requests: to simulate in each run.
-      step_times: analytical or calibrated, see `jaxserve.sizing.step_times`; silicon: kernels that calibrated ones are made of, or
+      step_times: analytical or calibrated, see `jaxserve.deployment.step_times`; silicon: kernels that calibrated ones are made of, or
         machine: the file of an engine's steps.
     """
 

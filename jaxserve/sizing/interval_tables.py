@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from costmodel.commands.output import table
-from costmodel.tables import Table
+from costmodel.cli.output import table
+from costmodel.terminal.tables import Table
+from jaxserve.deployment.step_times import LEVEL
 from jaxserve.load.metrics import Summary
 from jaxserve.sizing.line import Line
-from jaxserve.sizing.step_times import LEVEL
 from jaxserve.sizing.study import Study
 
 ENDS = "⁴ the same simulation with every step at the quick and at the slow end of its interval"

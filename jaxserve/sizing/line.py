@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from costmodel.sizing import CAPACITY, MODEL, UNDECIDED, Candidate, Verdict
+from jaxserve.deployment.step_times import LEVEL, StepTimes, decode_plan
 from jaxserve.load.slo import SLO
 from jaxserve.sizing.measured import Measured
-from jaxserve.sizing.step_times import LEVEL, StepTimes, decode_plan
 from jaxserve.sizing.traffic import Traffic
 from jaxserve.sizing.trial import Configuration, Trial, trial
 

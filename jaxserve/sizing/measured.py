@@ -10,11 +10,11 @@ from jaxserve.load.metrics import summarise
 from jaxserve.load.result import Run
 from jaxserve.load.slo import SLO
 from models.errors import UserError
-from models.files import LARGEST
-from models.json_text import read_json
+from models.files.json_text import read_json
+from models.files.reading import LARGEST
 
 RANDOM = "random:"  # before the shape of a model whose weights were drawn
-ON_CPU = ", cpu,"  # within the name of a machine without an accelerator (`costmodel.host.host_key`)
+ON_CPU = ", cpu,"  # within the name of a machine without an accelerator (`costmodel.hardware.host.host_key`)
 ALIKE = 0.05  # of a rate or a length, within which two loads are the same
 _WHAT = "give what python -m jaxserve.load --json printed"
 

@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from costmodel.sizing import Placement
+from jaxserve.deployment.step_times import StepTimes, roofline, step_times
 from jaxserve.load.result import Pool, Run
-from jaxserve.report_page import write_report
-from jaxserve.reporting.programs import StepCosts
+from jaxserve.predict.step_costs import StepCosts
+from jaxserve.reporting.report import write_report
 from jaxserve.reporting.virtual_steps import VirtualSteps
 from jaxserve.sizing.asked import Asked
 from jaxserve.sizing.frontier_chart import frontier_section
 from jaxserve.sizing.line import Line
 from jaxserve.sizing.search import Option, Search
 from jaxserve.sizing.search_tables import answer
-from jaxserve.sizing.step_times import StepTimes, roofline, step_times
 from jaxserve.sizing.study import Study
 from jaxserve.sizing.traffic import Traffic, judged
 from jaxserve.sizing.trial import Configuration, trial

@@ -6,9 +6,9 @@ import math
 import shlex
 from typing import NamedTuple
 
-from jaxserve.settings import DTYPES
+from jaxserve.main_job.settings import DTYPES
 from jaxserve.sizing.study import Study
-from models.presets import PRESETS
+from models.config.presets import PRESETS
 
 URL = "http://127.0.0.1:8000"  # of a server that was started apart
 RISING = (0.5, 0.75, 1.0, 1.25)  # rates of the open loop, of the one that was asked for

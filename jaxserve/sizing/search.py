@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from costmodel.capacity import divides
-from costmodel.commands.choices import ModelChoice
+from costmodel.cli.choices import ModelChoice
 from costmodel.sizing import CAPACITY, MODEL, UNDECIDED, Placement, Verdict, candidate, check_goal
+from jaxserve.deployment.step_times import StepTimes, step_times
 from jaxserve.sizing.asked import Asked
 from jaxserve.sizing.line import missed
-from jaxserve.sizing.step_times import StepTimes, step_times
 from jaxserve.sizing.study import Bar
 from jaxserve.sizing.traffic import Traffic
 from jaxserve.sizing.trial import Configuration, Flood, Trial, flood, trial

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from costmodel.commands.output import Output, table
+from costmodel.cli.output import Output, table
 from costmodel.sizing import MODEL, UNDECIDED
-from costmodel.tables import Table
+from costmodel.terminal.tables import Table
 from jaxserve.sizing.search import Option, Search
 
 MARKS = {

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 
 from costmodel.capacity import Fit, Pool
-from costmodel.commands.choices import ModelChoice
+from costmodel.cli.choices import ModelChoice
 from costmodel.sizing import (
     CAPACITY,
     MEASURED,
@@ -18,14 +18,14 @@ from costmodel.sizing import (
     check_goal,
 )
 from jaxserve.calibration.machine import Machine
+from jaxserve.deployment.machine_steps import machine_caps, machine_steps
+from jaxserve.deployment.step_times import Seconds, StepTimes, step_times
 from jaxserve.load.record import Record
 from jaxserve.load.saturation import Saturation, saturate
 from jaxserve.load.slo import SLO
 from jaxserve.sizing.asked import Asked
 from jaxserve.sizing.line import Line, ends_of, judgement, span_of
-from jaxserve.sizing.machine_steps import machine_caps, machine_steps
 from jaxserve.sizing.measured import Measured
-from jaxserve.sizing.step_times import Seconds, StepTimes, step_times
 from jaxserve.sizing.traffic import Traffic, judged
 from jaxserve.sizing.trial import Configuration, trial
 from models.errors import UserError

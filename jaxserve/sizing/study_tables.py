@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from costmodel.commands.output import Output, table
+from costmodel.cli.output import Output, table
 from costmodel.sizing import gib
-from costmodel.tables import Table
+from costmodel.terminal.tables import Table
 from jaxserve.load.quantiles import Quantiles
 from jaxserve.load.saturation import Saturation
 from jaxserve.sizing.interval_tables import plain_ends, spans

@@ -7,7 +7,8 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from costmodel.queueing import concurrency
+from costmodel.concurrency.queueing import concurrency
+from jaxserve.kv.paged import Paged
 from jaxserve.load.metrics import Summary, per, summarise
 from jaxserve.load.percentile import percentile
 from jaxserve.load.record import Record
@@ -18,13 +19,12 @@ from jaxserve.scheduling.chunked import Chunked
 from jaxserve.scheduling.continuous import Continuous
 from jaxserve.scheduling.dynamic import Dynamic
 from jaxserve.scheduling.limits import Limits
-from jaxserve.scheduling.paged import Paged
 from jaxserve.scheduling.plan import Plan
 from jaxserve.scheduling.policy import Policy
 from jaxserve.scheduling.state import State
 from jaxserve.scheduling.static import Static
 from jaxserve.scheduling.watch import Watch, Watches
-from jaxserve.simulate import Simulated, simulate
+from jaxserve.simulator.run import Simulated, simulate
 from jaxserve.sizing.traffic import Traffic, judged
 from models.errors import UserError
 
@@ -170,7 +170,7 @@ def trial(
     """Run it.
 
     Args:
-      seconds: what a plan takes, see `jaxserve.sizing.step_times`.
+      seconds: what a plan takes, see `jaxserve.deployment.step_times`.
       advance: called with 1 for each request that is over.
       watches: see the run as well.
     """

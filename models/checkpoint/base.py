@@ -6,9 +6,9 @@ from typing import Protocol
 
 import numpy as np
 
-from models.config import ModelConfig
-from models.provenance import Provenance
-from models.tokenizer import Tokenizer
+from models.config.model_config import ModelConfig
+from models.files.provenance import Provenance
+from models.text.tokenizer import Tokenizer
 
 
 class Checkpoint(Protocol):

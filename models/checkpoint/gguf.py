@@ -15,12 +15,12 @@ import numpy as np
 from models.checkpoint.gguf_config import hf_config
 from models.checkpoint.gguf_file import GGUFFile, shown_value
 from models.checkpoint.gguf_keys import understood
+from models.config.hf_config import from_hf
 from models.errors import UserError
-from models.files import shown
-from models.gguf_tokenizer import end_tokens, from_metadata
-from models.hf_config import from_hf
-from models.provenance import Ignored, Provenance
-from models.tokenizer import Tokenizer
+from models.files.provenance import Ignored, Provenance
+from models.files.reading import shown
+from models.text.gguf_tokenizer import end_tokens, from_metadata
+from models.text.tokenizer import Tokenizer
 
 _ROPE_FACTORS, _EMBEDDING = "rope_freqs.weight", "token_embd.weight"
 

@@ -1,4 +1,4 @@
-"""GGUF metadata as the Hugging Face config that `models.hf_config.from_hf` reads: what a config means is said in one place."""
+"""GGUF metadata as the Hugging Face config that `models.config.hf_config.from_hf` reads: what a config means is said in one place."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from models import rotary
 from models.checkpoint.gguf_keys import ARCHITECTURES, KEYS
-from models.config import RopeConfig
+from models.config.model_config import RopeConfig
 from models.errors import UserError, short
 
 _GEMMA3_27B_LAYERS = 62  # the one Gemma 3 whose attention scale is not head_dim**-0.5; GGUF has no key for it

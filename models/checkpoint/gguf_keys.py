@@ -18,8 +18,8 @@ import numpy as np
 
 from models.checkpoint.gguf_file import shown_value
 from models.errors import UserError, short
-from models.files import shown
-from models.provenance import Key
+from models.files.provenance import Key
+from models.files.reading import shown
 
 
 class Kind(Enum):

@@ -19,9 +19,9 @@ from jax.typing import DTypeLike
 from models import transformer
 from models.checkpoint.base import Checkpoint
 from models.checkpoint.random import RandomCheckpoint
-from models.config import ModelConfig
+from models.config.model_config import ModelConfig
 from models.errors import UserError
-from models.files import shown
+from models.files.reading import shown
 
 Path = tuple[Any, ...]  # of a weight in the module: ("layers", 0, "attention", "qkv")
 Put = Callable[[Any], jax.Array]  # host or device array -> where the weight is to live

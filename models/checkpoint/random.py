@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
-from models.config import ModelConfig
-from models.provenance import Provenance
-from models.tokenizer import Tokenizer, byte_tokenizer
+from models.config.model_config import ModelConfig
+from models.files.provenance import Provenance
+from models.text.tokenizer import Tokenizer, byte_tokenizer
 
 _END = 256  # of the byte tokenizer
 

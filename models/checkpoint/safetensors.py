@@ -15,15 +15,15 @@ import jax  # noqa: F401  it makes bfloat16 known to numpy, without which safe_o
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from models import text_keys
+from models.config.hf_config import from_hf, ignored_keys
 from models.errors import UserError, short
-from models.files import opened
-from models.hf_config import from_hf, ignored_keys
-from models.hf_tokenizer import ends_of, from_folder
-from models.json_text import parse_json, read_object
-from models.provenance import Ignored, Provenance
-from models.text_keys import GENERATION_CONFIG
-from models.tokenizer import Tokenizer
+from models.files.json_text import parse_json, read_object
+from models.files.provenance import Ignored, Provenance
+from models.files.reading import opened
+from models.text import text_keys
+from models.text.hf_tokenizer import ends_of, from_folder
+from models.text.text_keys import GENERATION_CONFIG
+from models.text.tokenizer import Tokenizer
 
 _DTYPES = ("F32", "F16", "BF16")
 _CONFIG, _ADAPTER = "config.json", "adapter_config.json"

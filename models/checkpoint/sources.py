@@ -12,10 +12,10 @@ from models.checkpoint.base import Checkpoint
 from models.checkpoint.gguf import GGUFCheckpoint
 from models.checkpoint.random import RandomCheckpoint
 from models.checkpoint.safetensors import SafetensorsCheckpoint
+from models.config.presets import PRESETS
 from models.errors import UserError
-from models.files import shown
-from models.presets import PRESETS
-from models.text_keys import TEXT_FILES
+from models.files.reading import shown
+from models.text.text_keys import TEXT_FILES
 
 DEFAULT_MODEL = "smollm2"
 

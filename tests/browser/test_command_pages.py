@@ -1,4 +1,4 @@
-"""Pages that `--report` of other commands than load writes, in a real browser. Oracle: the browser, as in `test_report_page.py`."""
+"""Pages that `--report` of other commands than load writes, in a real browser. Oracle: the browser, as in `test_report.py`."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import pytest
 
 pytest.importorskip("plotly", reason="plotly draws the report; pip install 'jaxserve[report]'")
 
-from jaxserve.decode_page import write_page
-from jaxserve.simulation.command import main as simulate
+from jaxserve.main_job.page import write_page
+from jaxserve.simulate import main as simulate
 from jaxserve.size import main
 from tests.browser.driven import PHONE, check_charts, complaints, open_page, overflows, requested, resize
+from tests.jaxserve.main_job.test_page import batch, outcome
 from tests.jaxserve.sizing.studies import FACTS, SHORT
-from tests.jaxserve.test_decode_page import batch, outcome
 
 COMMON = ("cdf-ttft", "cdf-itl", "cdf-tpot", "cdf-e2e", "first-token-0", "concurrency", "pages", "rows-0", "tokens-0", "predicted",
           "roofline-0")  # fmt: skip

@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("plotly", reason="plotly draws the report; pip install 'jaxserve[report]'")
 
-from jaxserve.report_page import write_report
+from jaxserve.reporting.report import write_report
 from tests.browser.driven import PHONE, check_charts, complaints, open_page, overflows, requested, resize
 from tests.jaxserve.reporting.made import made
 

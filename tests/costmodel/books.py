@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from costmodel.ledger import Ledger, ledger
+from costmodel.ledger.ledger import Ledger, ledger
 
 # For programs of several devices: a mesh of 8, what a reduction calls, and the bytes of the array that is sent.
 MESH = {"x": 2, "y": 4}

@@ -20,8 +20,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from costmodel.ledger import Ledger, ledger
-from costmodel.targets import compile_for
+from costmodel.compile.targets import compile_for
+from costmodel.ledger.ledger import Ledger, ledger
 from scripts import make_hlo_fixtures
 
 STEPS = make_hlo_fixtures.FOLDER
@@ -40,7 +40,7 @@ def totals(folder: Path) -> dict[str, Any]:
 
 
 def _known(of: dict[str, Any]) -> dict[str, Any]:
-    """What is known of a program in one form; steps of ours have the fields of `costmodel.xla.XlaTotals`."""
+    """What is known of a program in one form; steps of ours have the fields of `costmodel.compile.xla.XlaTotals`."""
     if "generic" not in of:
         return {"trips": {}, **of}
     names = {"flops": "flops", "bytes accessed": "bytes_accessed", "transcendentals": "transcendentals"}

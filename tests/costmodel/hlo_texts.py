@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from costmodel.cost import Cost, total
-from costmodel.hlo import Module, parse
-from costmodel.hlo_bytes import Sizes, size
-from costmodel.hlo_count import count
+from costmodel.hlo.byte_rules import Sizes, size
+from costmodel.hlo.cost import Cost, total
+from costmodel.hlo.count import count
+from costmodel.hlo.module import Module, parse
 
 ADD = "%add (a: f32[], b: f32[]) -> f32[] {\n  %a = f32[] parameter(0)\n  %b = f32[] parameter(1)\n  ROOT %r = f32[] add(%a, %b)\n}\n\n"
 PICK = """%pick (a: f32[], i: s32[], b: f32[], j: s32[]) -> (f32[], s32[]) {

@@ -49,7 +49,7 @@ def test_the_three_calls_together():
     """A step of one's own: priced, compiled, and every byte of the difference named."""
     source = """
 import jax, costmodel
-from models.presets import PRESETS
+from models.config.presets import PRESETS
 program = costmodel.StepProgram.on("cpu", PRESETS["tiny"], ((2, 1),), 32)
 compiled = jax.jit(program, donate_argnums=program.donate).lower(*program.abstract_args()).compile()
 book = costmodel.ledger(compiled, trips=program.trips(32))

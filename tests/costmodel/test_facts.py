@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from costmodel.analytical import step_cost
+from costmodel.analytical.step import step_cost
+from costmodel.arch.catalog import find_architecture
 from costmodel.capacity import fit, kv_pool
-from costmodel.catalog import find_architecture
-from costmodel.chips import CHIPS
+from costmodel.hardware.chips import CHIPS
 
 H100, A100 = CHIPS["h100-sxm"], CHIPS["a100-sxm-80gb"]
 KV8 = 131_072  # B of K and V of a token

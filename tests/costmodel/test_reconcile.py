@@ -7,19 +7,19 @@ import dataclasses
 import jax
 import pytest
 
-from costmodel.analytical import step_cost
-from costmodel.chips import CHIPS
-from costmodel.commands.decode_tables import witnesses
-from costmodel.compiled import CompiledCost
-from costmodel.corrections import GATHER
-from costmodel.cost import Cost
-from costmodel.ledger import ledger
-from costmodel.program import StepProgram
+from costmodel.analytical.step import step_cost
+from costmodel.analytical.terms import StepCost, Term
+from costmodel.cli.decode_tables import witnesses
+from costmodel.compile.program import StepProgram
+from costmodel.hardware.chips import CHIPS
+from costmodel.hlo.cost import Cost
+from costmodel.ledger.compiled import CompiledCost
+from costmodel.ledger.corrections import GATHER
+from costmodel.ledger.ledger import ledger
 from costmodel.reconcile import LOOPS, name_of, reconcile
-from costmodel.tables import Table
-from costmodel.terms import StepCost, Term
+from costmodel.terminal.tables import Table
+from models.config.presets import PRESETS
 from models.errors import UserError
-from models.presets import PRESETS
 from tests.compiling import UNOPTIMISED
 
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from costmodel.catalog import find_architecture
-from costmodel.chips import find_chip
+from costmodel.arch.catalog import find_architecture
+from costmodel.hardware.chips import find_chip
 from costmodel.sizing import CAPACITY, MODEL, UNDECIDED, Demand, Goal, Placement, batches, candidate, check_goal, gib
 from models.errors import UserError
 

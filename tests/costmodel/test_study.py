@@ -6,15 +6,15 @@ import dataclasses
 
 import pytest
 
-from costmodel.architecture import Architecture
-from costmodel.catalog import find_architecture
-from costmodel.chips import find_chip
-from costmodel.compiled import CompiledCost
-from costmodel.cost import Cost
+from costmodel.arch.architecture import Architecture
+from costmodel.arch.catalog import find_architecture
+from costmodel.hardware.chips import find_chip
+from costmodel.hlo.cost import Cost
+from costmodel.ledger.compiled import CompiledCost
 from costmodel.study import FEW, Study
-from models.config import ModelConfig
+from models.config.model_config import ModelConfig
+from models.config.presets import PRESETS
 from models.errors import UserError
-from models.presets import PRESETS
 
 
 def study(model: str = "llama-3-8b", platform: str = "gpu", **options: object) -> Study:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from costmodel.cost import Cost
+from costmodel.hlo.cost import Cost
 from models.errors import UserError
 from scripts.make_hlo_fixtures import generic_count
 

@@ -11,10 +11,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from costmodel.host import Store, cache_folder, host_key, today
-from costmodel.measure import Ceilings, DtypeChoice
+from costmodel.hardware.ceilings import Ceilings, DtypeChoice
+from costmodel.hardware.host import Store, cache_folder, host_key, today
 from models.checkpoint.gguf_file import GGUFFile
-from models.tokenizer import byte_tokenizer
+from models.text.tokenizer import byte_tokenizer
 from tests.models import checkpoints
 
 ROOT = Path(__file__).resolve().parents[2]

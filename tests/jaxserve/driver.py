@@ -1,4 +1,4 @@
-"""Drives `jaxserve.step.Step` by hand: sequences, the pages they own, and one call per step. No programs, no scheduler."""
+"""Drives `jaxserve.programs.step.Step` by hand: sequences, the pages they own, and one call per step. No programs, no scheduler."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from jaxserve.sampling import RowSampling
+from jaxserve.programs.sampling import RowSampling
+from jaxserve.programs.step import Step, Work
 from jaxserve.sampling_params import SamplingParams
-from jaxserve.step import Step, Work
-from models.config import ModelConfig
+from models.config.model_config import ModelConfig
 from models.forward import serving
 from models.kv_cache import ContiguousKV, PagedKV
 from models.layers import KV, stack_layers

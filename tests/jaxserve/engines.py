@@ -14,17 +14,17 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxserve.engine import Engine
-from jaxserve.features import PLAIN, Features
-from jaxserve.ladder import Ladder
-from jaxserve.model import Model
-from jaxserve.mover import Mover
-from jaxserve.pool import Pool
-from jaxserve.prepared import Prepared
+from jaxserve.engine.compiled_programs import Prepared
+from jaxserve.engine.engine import Engine
+from jaxserve.engine.kv_copier import Mover
+from jaxserve.engine.model import Model
+from jaxserve.kv.layout import Pool
+from jaxserve.kv.paged import Paged
+from jaxserve.programs.buckets import Ladder
+from jaxserve.programs.features import PLAIN, Features
 from jaxserve.scheduling.check import check
 from jaxserve.scheduling.limits import Limits
 from jaxserve.scheduling.outcome import End, Outcome
-from jaxserve.scheduling.paged import Paged
 from jaxserve.scheduling.plan import Plan
 from jaxserve.scheduling.policy import Policy
 from jaxserve.scheduling.request import Request
@@ -34,7 +34,7 @@ from jaxserve.scheduling.watch import Watch
 from jaxserve.speculative.ngram import NGram
 from models.errors import UserError
 from models.layers import KV
-from models.tokenizer import Tokenizer, byte_tokenizer
+from models.text.tokenizer import Tokenizer, byte_tokenizer
 from tests.jaxserve import served, tiny
 
 EOS = (1, 6)

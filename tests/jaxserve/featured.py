@@ -9,15 +9,15 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from jaxserve.biases import Biases
-from jaxserve.features import Features
-from jaxserve.penalties import Penalties
+from jaxserve.programs.features import Features
+from jaxserve.programs.logit_bias import Biases
+from jaxserve.programs.penalties import Penalties
+from jaxserve.programs.step import Output, Work
 from jaxserve.sampling_params import SamplingParams
-from jaxserve.step import Output, Work
 from tests import oracle
 from tests.jaxserve import tiny
 from tests.jaxserve.driver import Driver, Rows, Sequence, _jitted
-from tests.jaxserve.sampling_oracle import adjusted, drawn
+from tests.jaxserve.programs.sampling_oracle import adjusted, drawn
 
 EOS = (1, 6)
 ALL = Features(history=64, biases=8, logprobs=3)

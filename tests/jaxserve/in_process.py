@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from costmodel import cli
+from costmodel.terminal import cli
 
 
 class Left(BaseException):

@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from jaxserve.engine import Engine
-from jaxserve.handle import Handle
-from jaxserve.logprobs import TokenLogprob
+from jaxserve.engine.engine import Engine
+from jaxserve.engine.request_handle import Handle
+from jaxserve.programs.logprobs import TokenLogprob
 from jaxserve.sampling_params import SamplingParams
 from jaxserve.scheduling.continuous import Continuous
 from tests.jaxserve import tiny
 from tests.jaxserve.engines import CONTEXT, EOS, ROWS, engine, nothing_left, run
-from tests.jaxserve.sampling_oracle import adjusted, drawn, log_softmax
+from tests.jaxserve.programs.sampling_oracle import adjusted, drawn, log_softmax
 
 FIVE = SamplingParams(max_tokens=5, ignore_eos=True)
 LOGPROB = 1e-4  # in f32, of logits of order 1

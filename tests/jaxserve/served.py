@@ -11,17 +11,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxserve.bucket import Bucket
-from jaxserve.generation import Generation, Row, pages_needed
-from jaxserve.ladder import Ladder
-from jaxserve.model import Model
-from jaxserve.programs import Programs, compile_programs
+from jaxserve.engine.model import Model
+from jaxserve.main_job.rows import Generation, Row, pages_needed
+from jaxserve.programs.bucket import Bucket
+from jaxserve.programs.buckets import Ladder
+from jaxserve.programs.program_set import Programs, compile_programs
+from jaxserve.programs.step import Step
 from jaxserve.sampling_params import SamplingParams
-from jaxserve.step import Step
 from models.forward import serving
 from models.kv_cache import PagedKV
 from models.layers import KV
-from models.tokenizer import byte_tokenizer
+from models.text.tokenizer import byte_tokenizer
 from tests.jaxserve import tiny
 
 PAGE, WIDTH, UNITS = 4, 10, 44

@@ -12,12 +12,13 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from jaxserve import prepared, setup
-from jaxserve.bucket import Bucket
-from jaxserve.ladder import Ladder
-from jaxserve.model import Model, load_model
-from jaxserve.mover import Mover
-from jaxserve.programs import Program, Programs, compile_programs
+from jaxserve.engine import build as setup
+from jaxserve.engine import compiled_programs as prepared
+from jaxserve.engine.kv_copier import Mover
+from jaxserve.engine.model import Model, load_model
+from jaxserve.programs.bucket import Bucket
+from jaxserve.programs.buckets import Ladder
+from jaxserve.programs.program_set import Program, Programs, compile_programs
 from models.checkpoint.load import load
 from models.checkpoint.sources import open_checkpoint
 from tests import oracle
@@ -63,7 +64,7 @@ def _shape(kv: Any) -> tuple:
 
 @pytest.fixture
 def shared(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """Engines built by `jaxserve.setup` share models and programs, and nothing is known of this machine's speed.
+    """Engines built by `jaxserve.engine.build` share models and programs, and nothing is known of this machine's speed.
 
     What it gives is a ladder file: two rows, 48 tokens, and no more than two programs for them.
     """

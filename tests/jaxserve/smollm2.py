@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxserve.prompts import builtin_prompts
+from jaxserve.generation.prompts import builtin_prompts
 from models.checkpoint.gguf import GGUFCheckpoint
 from models.checkpoint.load import load
 from models.checkpoint.sources import open_checkpoint

@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from jaxserve.rerun import rerun
+from jaxserve.kv.paged import Paged
 from jaxserve.scheduling.chunked import Chunked
 from jaxserve.scheduling.kinds import Kinds
 from jaxserve.scheduling.limits import Limits
 from jaxserve.scheduling.outcome import End, Outcome
-from jaxserve.scheduling.paged import Paged
 from jaxserve.scheduling.plan import Plan
 from jaxserve.scheduling.request import Request
 from jaxserve.scheduling.state import State
+from jaxserve.scheduling.step_record import StepRecord
 from jaxserve.scheduling.watch import Watch, Watches
-from jaxserve.steplog import StepLog
-from jaxserve.steprecord import StepRecord
+from jaxserve.steplog.replay import rerun
+from jaxserve.steplog.writer import StepLog
 from models.errors import UserError
 from tests.jaxserve.scheduling.clock import play
 

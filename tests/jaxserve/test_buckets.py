@@ -11,7 +11,7 @@ import pytest
 from jaxserve.bucketing import study as bucket_study
 from jaxserve.bucketing import tables as bucket_tables
 from jaxserve.buckets import main
-from jaxserve.ladder import Ladder
+from jaxserve.programs.buckets import Ladder
 from models.errors import UserError
 from tests.jaxserve import commands
 

@@ -15,9 +15,10 @@ from typing import Any
 
 import pytest
 
-from costmodel.accelerators import without_accelerator
-from jaxserve import job, memory
+from costmodel.hardware.accelerators import without_accelerator
 from jaxserve.decode import main
+from jaxserve.main_job import job
+from jaxserve.programs import memory
 from tests.jaxserve import commands
 from tests.jaxserve.bad_input import CASES, TINY
 from tests.jaxserve.commands import error_line

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from costmodel.endings import heard
-from jaxserve.engine import Engine
-from jaxserve.rerun import rerun
+from costmodel.terminal.endings import heard
+from jaxserve.engine.engine import Engine
 from jaxserve.scheduling.names import POLICIES
 from jaxserve.scheduling.watch import Watch
+from jaxserve.steplog.replay import rerun
 from tests.jaxserve.commands import error_line
 from tests.jaxserve.generated import PROMPTS, greedy, here
 from tests.jaxserve.in_process import in_process

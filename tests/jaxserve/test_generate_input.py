@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jaxserve import setup
+from jaxserve.engine import build as setup
 from jaxserve.scheduling.names import POLICIES
 from tests.jaxserve import commands
 from tests.jaxserve.commands import error_line

@@ -18,9 +18,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from jaxserve.features import Features
-from jaxserve.handle import Handle
-from jaxserve.pool import Pool
+from jaxserve.engine.config import ServeSettings
+from jaxserve.engine.request_handle import Handle
+from jaxserve.kv.layout import Pool
+from jaxserve.programs.features import Features
 from jaxserve.sampling_params import SamplingParams
 from jaxserve.scheduling.chunked import Chunked
 from jaxserve.scheduling.continuous import Continuous
@@ -30,7 +31,6 @@ from jaxserve.scheduling.limits import Limits, QueueRule
 from jaxserve.scheduling.request import Request
 from jaxserve.scheduling.static import Static
 from jaxserve.scheduling.transfer import Link
-from jaxserve.serve_settings import ServeSettings
 from jaxserve.speculative.ngram import NGram
 from models.errors import UserError
 from tests.jaxserve.engines import engine, nothing_left, numbered, run

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 import jaxserve
-from jaxserve import setup
-from jaxserve.features import PLAIN
+from jaxserve.engine import build as setup
 from jaxserve.llm import LLM
-from jaxserve.rerun import rerun
+from jaxserve.programs.features import PLAIN
 from jaxserve.sampling_params import SamplingParams
 from jaxserve.scheduling.watch import Watch
+from jaxserve.steplog.replay import rerun
 from models.errors import UserError
 from tests.jaxserve.shared_programs import expected, shared
 

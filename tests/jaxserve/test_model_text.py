@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from jaxserve import job, setup
+from jaxserve.engine import build as setup
+from jaxserve.engine.config import ServeSettings
+from jaxserve.generation.session import accept
+from jaxserve.main_job import job
+from jaxserve.main_job.settings import Settings
 from jaxserve.sampling_params import SamplingParams
-from jaxserve.serve_settings import ServeSettings
-from jaxserve.session import accept
-from jaxserve.settings import Settings
 from models.errors import UserError
 from tests.jaxserve import commands
 from tests.models import checkpoints, folders

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from jaxserve.kv.paged import Paged
 from jaxserve.replay import main
 from jaxserve.scheduling.continuous import Continuous
 from jaxserve.scheduling.limits import Limits
-from jaxserve.scheduling.paged import Paged
 from jaxserve.scheduling.plan import Plan
 from jaxserve.scheduling.request import Request
 from jaxserve.scheduling.state import State
-from jaxserve.steplog import StepLog
+from jaxserve.steplog.writer import StepLog
 from tests.jaxserve.commands import error_line, run
 from tests.jaxserve.scheduling.clock import play
 from tests.jaxserve.steplogs import unchecked

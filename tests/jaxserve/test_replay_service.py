@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from costmodel.calibration.shipped import kernels
-from jaxserve.predict import Analytical
+from jaxserve.predict.analytical import Analytical
+from jaxserve.recorded_service import study
+from jaxserve.recorded_service.deployed import deployed
+from jaxserve.recorded_service.play import play
+from jaxserve.recorded_service.recorded import Recorded
+from jaxserve.recorded_service.step_time import Counted, Parameters, StepTime
 from jaxserve.replay_service import main
-from jaxserve.service import study
-from jaxserve.service.deployed import deployed
-from jaxserve.service.play import play
-from jaxserve.service.recorded import Recorded
-from jaxserve.service.steptime import Counted, Parameters, StepTime
 from models.errors import UserError
-from tests.jaxserve.service.services import META, asked, write
+from tests.jaxserve.recorded_service.services import META, asked, write
 
 SHARED = Path(__file__).parents[3] / "shared"
 SERVICES = SHARED / "service"

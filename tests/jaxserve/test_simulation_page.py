@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from jaxserve.simulation.command import main
-from jaxserve.simulation.fault_text import read_fault
+from jaxserve.simulate import main
+from jaxserve.simulated_load.fault_text import read_fault
 
 PAGE = Path(__file__).parents[2] / "docs" / "simulation.md"
 

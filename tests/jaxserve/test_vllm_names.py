@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from jaxserve.engine.config import ServeSettings
 from jaxserve.sampling_params import SamplingParams
-from jaxserve.serve_settings import ServeSettings
 from jaxserve.vllm_names import CHAT, ENGINE, GENERATE, SAMPLING, Names, Otherwise, Same, translated
 from models.errors import UserError
 from tests.jaxserve.shared_programs import shared

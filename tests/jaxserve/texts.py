@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, decoders, models, pre_tokenizers
 from tokenizers import Tokenizer as Backend
 
-from jaxserve.pieces import Pieces
-from models import gguf_tokenizer
-from models.tokenizer import Tokenizer, byte_tokenizer
+from jaxserve.text.token_bytes import Pieces
+from models.text import gguf_tokenizer
+from models.text.tokenizer import Tokenizer, byte_tokenizer
 from tests.models import checkpoints
 
 WORDS = ["he", "hello", " wor", "ld", "DEF", "G", "HI", "J", "\n\n", "€", "日本", "🎉", "  a"]

@@ -6,8 +6,8 @@ import functools
 
 import numpy as np
 
-from models.config import ModelConfig
-from models.hf_config import from_hf
+from models.config.hf_config import from_hf
+from models.config.model_config import ModelConfig
 from tests import oracle
 from tests.models import checkpoints
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from jaxserve.engine import Engine
-from jaxserve.features import PLAIN
-from jaxserve.ladder import Ladder
+from jaxserve.engine.engine import Engine
+from jaxserve.programs.buckets import Ladder
+from jaxserve.programs.features import PLAIN
 from jaxserve.sampling_params import SamplingParams
 from jaxserve.scheduling.chunked import Chunked
 from jaxserve.scheduling.continuous import Continuous

@@ -16,8 +16,8 @@ import ml_dtypes
 import numpy as np
 
 from models.attention import Rule
-from models.config import ModelConfig
-from models.hf_config import from_hf
+from models.config.hf_config import from_hf
+from models.config.model_config import ModelConfig
 from models.kv_cache import ContiguousKV, PagedKV
 from models.segment import Segment
 from tests import oracle

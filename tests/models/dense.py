@@ -10,7 +10,7 @@ import numpy as np
 from flax import nnx
 
 from models import rotary
-from models.config import ModelConfig
+from models.config.model_config import ModelConfig
 
 
 def logits(config: ModelConfig, weights: tuple[Any, Any], ids: list[int]) -> np.ndarray:

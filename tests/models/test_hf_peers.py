@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from models.config.hf_config import from_hf
+from models.config.hf_keys import KINDS
 from models.errors import UserError
-from models.hf_config import from_hf
-from models.hf_keys import KINDS
 from tests.models.checkpoints import hf_config
 
 pytestmark = pytest.mark.peers

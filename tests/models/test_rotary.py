@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models import rotary
-from models.config import RopeConfig
+from models.config.hf_config import from_hf
+from models.config.hf_rope import TYPES
+from models.config.model_config import RopeConfig
 from models.errors import UserError
-from models.hf_config import from_hf
-from models.hf_rope import TYPES
 from tests.models import checkpoints
 
 HEAD_DIM, FAR = 64, 131_071

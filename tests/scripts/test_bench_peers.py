@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from costmodel.clock import RunQueue
+from costmodel.hardware.clock import RunQueue
 from scripts import bench_peers
 from scripts.bench_peers import Lane, Ratio, best, hopeful, summary
 from tests.jaxserve import commands

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from costmodel.measure import Ceilings
-from jaxserve.model import load_model
-from jaxserve.step import Work
+from costmodel.hardware.ceilings import Ceilings
+from jaxserve.engine.model import load_model
+from jaxserve.programs.step import Work
+from models.config.presets import PRESETS
 from models.layers import KV
-from models.presets import PRESETS
 from scripts.gpu_sweep import Sweep
 from tests.jaxserve import commands
 from tests.jaxserve.commands import error_line

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from costmodel.layouts import ATTENTION, FEEDFORWARD
+from costmodel.parallel.layouts import ATTENTION, FEEDFORWARD
 from scripts.partitioned import CASES, TARGETS, WHY, compare, file_name, tell
 from tests.jaxserve import commands
 
@@ -116,8 +116,8 @@ def test_the_record_is_what_the_command_prints(capsys):
 
 EQUAL = """
 import dataclasses, jax, jax.numpy as jnp, numpy as np, sys
-from costmodel.catalog import find_architecture
-from costmodel.layouts import Layout, Mesh
+from costmodel.arch.catalog import find_architecture
+from costmodel.parallel.layouts import Layout, Mesh
 from scripts.partitioned_step import PartitionedStep
 tiny = dataclasses.replace(find_architecture("tiny"), heads=16, head_dim=8)
 models = dataclasses.replace(tiny, kv_heads=8), dataclasses.replace(tiny, kv_heads=1, parallel=True)

@@ -7,7 +7,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from jaxserve.bucket import Bucket
+from jaxserve.programs.bucket import Bucket
 from scripts.prefill_shapes import SHAPES, main, packed
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from jaxserve.bucket import Bucket
-from jaxserve.steprecord import StepRecord
+from jaxserve.programs.bucket import Bucket
+from jaxserve.scheduling.step_record import StepRecord
 from models.errors import UserError
 from scripts.served import Alike, Served, alike, kind_of, overhead, padded_share, profile, pure, rows_of
 from scripts.workload import Item, Workload

@@ -12,18 +12,18 @@ from costmodel.calibration.device import Device
 from costmodel.calibration.engine_step import EngineStep
 from costmodel.calibration.parameter import Parameter
 from jaxserve.calibration.machine import Machine
-from jaxserve.ladder import Ladder
+from jaxserve.kv.layout import Pool
 from jaxserve.load.result import Run
-from jaxserve.pool import Pool
+from jaxserve.programs.buckets import Ladder
 from jaxserve.scheduling.chunked import Chunked
 from jaxserve.scheduling.limits import Limits
 from jaxserve.scheduling.names import policy_json
 from jaxserve.scheduling.request import Request
 from jaxserve.scheduling.state import State
-from jaxserve.simulated_load import simulated
-from jaxserve.virtual.pace import Pace
+from jaxserve.simulator.pace import Pace
+from jaxserve.simulator.records import simulated
+from models.config.presets import PRESETS
 from models.errors import UserError
-from models.presets import PRESETS
 from scripts.simulated_runs import Compared, Figure, by_load, kept, page, simulate_again
 
 LADDER = Ladder((4,), (8,), (2, 8), 16)

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jaxserve.generation.prompts import builtin_prompts
 from jaxserve.load.trace import Entry
-from jaxserve.prompts import builtin_prompts
 from models.errors import UserError
-from models.tokenizer import byte_tokenizer
+from models.text.tokenizer import byte_tokenizer
 from scripts.workload import SAMPLE, Item, Workload, draw, scaled
 
 BYTES = byte_tokenizer(257)

@@ -19,7 +19,7 @@ from costmodel.calibration.forms import FORMS
 from costmodel.calibration.gemm import Gemm
 from costmodel.calibration.prefill_attention import TILE, PrefillAttention, pieces
 from costmodel.calibration.scalars import Scalars
-from costmodel.chips import CHIPS
+from costmodel.hardware.chips import CHIPS
 from models.errors import UserError
 
 RATES = ("bandwidth", "peak", "cache rate")

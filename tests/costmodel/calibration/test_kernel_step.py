@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from costmodel.arch.catalog import find_architecture
 from costmodel.calibration.calibration import Calibration
 from costmodel.calibration.device import Device
 from costmodel.calibration.forms import FORMS
@@ -13,7 +14,6 @@ from costmodel.calibration.kernel_step import SMALL, KernelStep, matmuls
 from costmodel.calibration.parameter import Parameter
 from costmodel.calibration.prefill_attention import pieces
 from costmodel.calibration.silicon import Silicon
-from costmodel.catalog import find_architecture
 from models.errors import UserError
 
 DEVICE = Device("h100-sxm", 3.35e12, 989e12, 132, 50 * 2**20)

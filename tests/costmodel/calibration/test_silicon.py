@@ -11,7 +11,7 @@ import pytest
 from costmodel.calibration.coverage import coverage
 from costmodel.calibration.silicon import Silicon, decode_table, gemm_table, h100, prefill_table
 from costmodel.calibration.transfer import SPREAD, transfer
-from costmodel.chips import CHIPS
+from costmodel.hardware.chips import CHIPS
 from models.errors import UserError
 
 FOLDER = Path(__file__).parents[4] / "shared" / "silicon"

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from costmodel.analytical import step_cost
-from costmodel.chips import CHIPS
+from costmodel.analytical.step import step_cost
+from costmodel.hardware.chips import CHIPS
 from jaxserve.bucketing import economics
 from jaxserve.bucketing.demand import Demand, every_shape
 from jaxserve.bucketing.economics import Choice, Economics
-from jaxserve.ladder import Ladder
-from jaxserve.predict import Analytical, Attention
+from jaxserve.predict.analytical import Analytical, Attention
+from jaxserve.programs.buckets import Ladder
 from jaxserve.scheduling.plan import Plan
 from models.errors import UserError
 

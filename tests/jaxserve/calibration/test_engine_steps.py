@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from jaxserve.calibration.engine_steps import EngineSteps, logged_steps, serve
-from jaxserve.ladder import Ladder
+from jaxserve.programs.buckets import Ladder
 from jaxserve.scheduling.continuous import Continuous
 from jaxserve.scheduling.limits import Limits
 from jaxserve.scheduling.watch import Watches
-from jaxserve.steplog import StepLog
+from jaxserve.steplog.writer import StepLog
 from models.errors import UserError
 from tests.jaxserve.engines import PLAIN_KIT, engine
 from tests.jaxserve.steplogs import small_log

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from jaxserve.bucket import Bucket
 from jaxserve.calibration.grid import Bench, Cell, cells, turns, work_of
 from jaxserve.calibration.measured_points import chosen
-from jaxserve.ladder import Ladder
-from jaxserve.runs import Piece, Run
+from jaxserve.programs.bucket import Bucket
+from jaxserve.programs.buckets import Ladder
+from jaxserve.programs.dispatch import Piece, Run
 
 LADDER = Ladder((1, 8), (2, 4), (4, 16), 16, prefills=(2,), mixed=(8,), drafts=2, steps=3)
 

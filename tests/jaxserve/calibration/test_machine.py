@@ -12,7 +12,7 @@ from costmodel.calibration.device import Device
 from costmodel.calibration.engine_step import EngineStep
 from costmodel.calibration.parameter import Parameter
 from jaxserve.calibration.machine import Machine
-from jaxserve.ladder import Ladder
+from jaxserve.programs.buckets import Ladder
 from jaxserve.scheduling.plan import Plan
 from models.errors import UserError
 

@@ -7,20 +7,20 @@ import functools
 import numpy as np
 import pytest
 
-from costmodel.calibrate import fit
+from costmodel.arch.catalog import as_architecture
 from costmodel.calibration.calibration import quantiles
 from costmodel.calibration.device import Device
+from costmodel.calibration.fit import fit
 from costmodel.calibration.noise import noise
-from costmodel.catalog import as_architecture
 from jaxserve.calibration.engine_runs import Steps
-from jaxserve.calibration.executed import Executed
 from jaxserve.calibration.grid import cells
 from jaxserve.calibration.measured_points import Measured, Point
 from jaxserve.calibration.run import FORM, columns, fitted, gap_of, held_out, judged, over_programs, step_features
-from jaxserve.ladder import Ladder
+from jaxserve.predict.executed import Executed
+from jaxserve.programs.buckets import Ladder
 from jaxserve.scheduling.plan import Plan
-from jaxserve.steprecord import StepRecord
-from models.presets import PRESETS
+from jaxserve.scheduling.step_record import StepRecord
+from models.config.presets import PRESETS
 
 DEVICE = Device("host", 20e9, 150e9, 2, 32e6)
 LADDER = Ladder((1, 2, 8, 32), (32,), (4, 16), 16, prefills=(2,), mixed=(8,))

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from jaxserve.load import asked
 from jaxserve.load.asked import REQUESTS, Asked, kept_bytes
-from jaxserve.simulation.command import main
+from jaxserve.simulate import main
 from models.errors import UserError
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from jaxserve.handle import Piece
+from jaxserve.engine.request_handle import Piece
 from jaxserve.load.asked import Asked
 from jaxserve.load.client import Item
 from jaxserve.load.engine_client import EngineClient

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from costmodel.endings import SIGNALS, heard, named
+from costmodel.terminal.endings import SIGNALS, heard, named
 from jaxserve.load.asked import Asked
 from jaxserve.load.client import Item
 from jaxserve.load.measure import measure

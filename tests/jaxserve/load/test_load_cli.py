@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from jaxserve.engine import Engine
+from jaxserve.engine.engine import Engine
 from jaxserve.load import output
 from jaxserve.load.__main__ import main
 from jaxserve.load.result import Run

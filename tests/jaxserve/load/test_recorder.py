@@ -8,22 +8,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jaxserve.kv.paged import Paged
 from jaxserve.load.parts import STAGES, split
 from jaxserve.load.record import Record
 from jaxserve.load.recorder import Recorder
+from jaxserve.load.served import Served
 from jaxserve.scheduling.chunked import Chunked
 from jaxserve.scheduling.continuous import Continuous
 from jaxserve.scheduling.dynamic import Dynamic
 from jaxserve.scheduling.limits import Limits, QueueRule
 from jaxserve.scheduling.outcome import Outcome
-from jaxserve.scheduling.paged import Paged
 from jaxserve.scheduling.policy import Policy
 from jaxserve.scheduling.request import Request
 from jaxserve.scheduling.scheduler import Scheduler
 from jaxserve.scheduling.state import State
 from jaxserve.scheduling.static import Static
-from jaxserve.served import Served
-from jaxserve.simulate import simulate
+from jaxserve.simulator.run import simulate
 from models.errors import UserError
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from jaxserve.load.record import Record
 from jaxserve.load.result import Pool, Run
 from jaxserve.load.slo import SLO
-from jaxserve.steprecord import StepRecord
+from jaxserve.scheduling.step_record import StepRecord
 from models.errors import UserError
 from tests.jaxserve.load.records import record, served
 

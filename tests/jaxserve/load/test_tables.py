@@ -14,7 +14,7 @@ from jaxserve.load.result import Run
 from jaxserve.load.saturation import saturate
 from jaxserve.load.slo import SLO
 from jaxserve.load.tables import show
-from jaxserve.steprecord import StepRecord
+from jaxserve.scheduling.step_record import StepRecord
 from tests.jaxserve.load.records import record, served
 
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jaxserve.kv.prefix_cache import Prefix
 from jaxserve.load.trace import BLOCK, Blocks, Entry, read_trace, requests
-from jaxserve.prefix import Prefix
 from models.errors import UserError
 
 AZURE = """TIMESTAMP,ContextTokens,GeneratedTokens\r

@@ -10,7 +10,7 @@ import numpy as np
 from jaxserve.load.record import Record
 from jaxserve.load.result import Pool, Run
 from jaxserve.load.slo import SLO
-from jaxserve.steprecord import StepRecord
+from jaxserve.scheduling.step_record import StepRecord
 
 CHIP = {"name": "made up", "source": "made up", "bandwidth": 20e9, "peak": 150e9, "dtype": "float32"}
 DECODE, MIXED = ("decode 16",), ("decode 16", "prefill 4x64")

@@ -19,7 +19,7 @@ from jaxserve.reporting.prediction import predicted
 from jaxserve.reporting.reached import reached
 from jaxserve.reporting.roofline import rooflines
 from jaxserve.reporting.timeline import concurrency, pages, timeline
-from jaxserve.steprecord import StepRecord
+from jaxserve.scheduling.step_record import StepRecord
 from tests.jaxserve.reporting.made import CHIP
 
 

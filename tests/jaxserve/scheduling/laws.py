@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 
+from jaxserve.kv.paged import Paged
 from jaxserve.scheduling.check import check
 from jaxserve.scheduling.limits import Limits
 from jaxserve.scheduling.outcome import End, Outcome
-from jaxserve.scheduling.paged import Paged
 from jaxserve.scheduling.plan import Plan
 from jaxserve.scheduling.policy import Policy
 from jaxserve.scheduling.request import Request

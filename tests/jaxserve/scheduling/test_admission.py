@@ -6,17 +6,17 @@ import math
 
 import pytest
 
+from jaxserve.kv.memory import Memory
+from jaxserve.kv.paged import Paged
+from jaxserve.kv.slots import Slots
 from jaxserve.scheduling.admission import cancel, submit
 from jaxserve.scheduling.check import check
 from jaxserve.scheduling.chunked import Chunked
 from jaxserve.scheduling.continuous import Continuous
 from jaxserve.scheduling.limits import Limits, QueueRule
-from jaxserve.scheduling.memory import Memory
 from jaxserve.scheduling.outcome import Outcome, fold
-from jaxserve.scheduling.paged import Paged
 from jaxserve.scheduling.policy import Policy
 from jaxserve.scheduling.request import QueueFull, Request
-from jaxserve.scheduling.slots import Slots
 from jaxserve.scheduling.state import State
 from models.errors import UserError
 from tests.jaxserve.scheduling.clock import one_token, play

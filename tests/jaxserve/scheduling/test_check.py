@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from jaxserve.kv.paged import Paged
 from jaxserve.scheduling.admission import submit
 from jaxserve.scheduling.check import check
 from jaxserve.scheduling.continuous import Continuous
 from jaxserve.scheduling.limits import Limits
-from jaxserve.scheduling.paged import Paged
 from jaxserve.scheduling.request import Request
 from jaxserve.scheduling.state import NEVER, State, Worker
 

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jaxserve.kv.paged import Paged
 from jaxserve.scheduling.admission import submit
 from jaxserve.scheduling.chunked import Chunked
 from jaxserve.scheduling.limits import Limits
 from jaxserve.scheduling.outcome import Outcome, fold
-from jaxserve.scheduling.paged import Paged
 from jaxserve.scheduling.request import Request
 from jaxserve.scheduling.state import State
 from models.errors import UserError

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 
+from jaxserve.kv.memory import Memory
+from jaxserve.kv.paged import Paged
+from jaxserve.kv.slots import Slots
 from jaxserve.scheduling.continuous import Continuous
 from jaxserve.scheduling.limits import Limits
-from jaxserve.scheduling.memory import Memory
-from jaxserve.scheduling.paged import Paged
 from jaxserve.scheduling.plan import Plan
 from jaxserve.scheduling.request import Request
-from jaxserve.scheduling.slots import Slots
 from jaxserve.scheduling.state import State
 from tests.jaxserve.scheduling.clock import play
 from tests.jaxserve.scheduling.laws import obeys

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jaxserve.kv.paged import Paged
+from jaxserve.kv.slots import Slots
 from jaxserve.scheduling.admission import cancel, submit
 from jaxserve.scheduling.disaggregated import Disaggregated
 from jaxserve.scheduling.limits import Limits
 from jaxserve.scheduling.outcome import fold
-from jaxserve.scheduling.paged import Paged
 from jaxserve.scheduling.plan import HandOff, Plan
 from jaxserve.scheduling.policy import Policy
 from jaxserve.scheduling.request import Request
-from jaxserve.scheduling.slots import Slots
 from jaxserve.scheduling.state import State
 from jaxserve.scheduling.transfer import Link
 from models.errors import UserError

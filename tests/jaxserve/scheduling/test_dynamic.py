@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jaxserve.kv.paged import Paged
 from jaxserve.scheduling.admission import submit
 from jaxserve.scheduling.dynamic import Dynamic
 from jaxserve.scheduling.limits import Limits, QueueRule
-from jaxserve.scheduling.paged import Paged
 from jaxserve.scheduling.plan import Plan
 from jaxserve.scheduling.request import QueueFull, Request
 from jaxserve.scheduling.state import State

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from jaxserve.kv.paged import Paged
 from jaxserve.scheduling.chunked import Chunked
 from jaxserve.scheduling.continuous import Continuous
 from jaxserve.scheduling.kinds import Kinds
 from jaxserve.scheduling.limits import Limits
 from jaxserve.scheduling.outcome import Outcome
-from jaxserve.scheduling.paged import Paged
 from jaxserve.scheduling.request import Request
 from jaxserve.scheduling.scheduler import Scheduler
 from jaxserve.scheduling.state import State

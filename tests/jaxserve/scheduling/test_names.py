@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jaxserve.kv.paged import Paged
+from jaxserve.kv.slots import Slots
 from jaxserve.scheduling.continuous import Continuous
 from jaxserve.scheduling.dynamic import Dynamic
 from jaxserve.scheduling.limits import Limits, QueueRule
 from jaxserve.scheduling.names import POLICIES, memory_json, memory_of, policy_json, policy_of
-from jaxserve.scheduling.paged import Paged
 from jaxserve.scheduling.plan import Plan
 from jaxserve.scheduling.policy import Policy
-from jaxserve.scheduling.slots import Slots
 from jaxserve.scheduling.state import State
 from models.errors import UserError
 from tests.jaxserve.scheduling.runs import any_policy

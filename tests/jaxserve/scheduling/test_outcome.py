@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from jaxserve.kv.memory import Memory
+from jaxserve.kv.paged import Paged
+from jaxserve.kv.slots import Slots
 from jaxserve.scheduling.admission import submit
 from jaxserve.scheduling.check import check
 from jaxserve.scheduling.continuous import Continuous
 from jaxserve.scheduling.limits import Limits
-from jaxserve.scheduling.memory import Memory
 from jaxserve.scheduling.outcome import End, Outcome, fold
-from jaxserve.scheduling.paged import Paged
 from jaxserve.scheduling.plan import Plan
 from jaxserve.scheduling.request import Request
-from jaxserve.scheduling.slots import Slots
 from jaxserve.scheduling.state import State
 
 POLICY = Continuous(Limits(rows=4))

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from jaxserve.kv.paged import Paged
 from jaxserve.scheduling.admission import cancel, submit
 from jaxserve.scheduling.chunked import Chunked
 from jaxserve.scheduling.limits import Limits
 from jaxserve.scheduling.outcome import Outcome, fold
-from jaxserve.scheduling.paged import Paged
 from jaxserve.scheduling.plan import HandOff, Plan, Task
 from jaxserve.scheduling.request import Request
 from jaxserve.scheduling.state import State

@@ -7,9 +7,9 @@ import dataclasses
 import pytest
 from hypothesis import given, settings
 
+from jaxserve.kv.paged import Paged
 from jaxserve.scheduling.limits import Limits
 from jaxserve.scheduling.outcome import Outcome
-from jaxserve.scheduling.paged import Paged
 from jaxserve.scheduling.plan import Plan
 from jaxserve.scheduling.planning import Planning
 from jaxserve.scheduling.request import Request

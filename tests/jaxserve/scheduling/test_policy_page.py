@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
+from jaxserve.kv.paged import Paged
 from jaxserve.scheduling.limits import Limits
-from jaxserve.scheduling.paged import Paged
 from jaxserve.scheduling.planning import Planning
 from jaxserve.scheduling.state import State
 from tests.jaxserve.scheduling.laws import Laws, obeys

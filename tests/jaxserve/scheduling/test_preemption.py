@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from jaxserve.kv.memory import Memory
+from jaxserve.kv.paged import Paged
 from jaxserve.scheduling.admission import submit
 from jaxserve.scheduling.chunked import Chunked
 from jaxserve.scheduling.continuous import Continuous
 from jaxserve.scheduling.limits import Limits, QueueRule
-from jaxserve.scheduling.memory import Memory
 from jaxserve.scheduling.outcome import fold
-from jaxserve.scheduling.paged import Paged
 from jaxserve.scheduling.plan import Plan
 from jaxserve.scheduling.policy import Policy
 from jaxserve.scheduling.queue import Queue

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from jaxserve.kv.paged import Paged
+from jaxserve.kv.slots import Slots
 from jaxserve.scheduling.chunked import Chunked
 from jaxserve.scheduling.continuous import Continuous
 from jaxserve.scheduling.disaggregated import Disaggregated
 from jaxserve.scheduling.dynamic import Dynamic
 from jaxserve.scheduling.limits import Limits
-from jaxserve.scheduling.paged import Paged
 from jaxserve.scheduling.plan import Plan
 from jaxserve.scheduling.policy import Policy
 from jaxserve.scheduling.request import Request
-from jaxserve.scheduling.slots import Slots
 from jaxserve.scheduling.state import State
 from jaxserve.scheduling.static import Static
 from jaxserve.scheduling.transfer import Link

@@ -8,19 +8,19 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
+from jaxserve.kv.paged import Paged
 from jaxserve.scheduling.admission import cancel, submit
 from jaxserve.scheduling.continuous import Continuous
 from jaxserve.scheduling.dynamic import Dynamic
 from jaxserve.scheduling.limits import Limits, QueueRule
 from jaxserve.scheduling.outcome import End, Outcome, fold
-from jaxserve.scheduling.paged import Paged
 from jaxserve.scheduling.plan import Plan
 from jaxserve.scheduling.policy import Policy
 from jaxserve.scheduling.request import QueueFull, Request
 from jaxserve.scheduling.scheduler import Scheduler
 from jaxserve.scheduling.state import State
+from jaxserve.scheduling.step_record import StepRecord
 from jaxserve.scheduling.watch import Watch, Watches
-from jaxserve.steprecord import StepRecord
 from models.errors import UserError
 from tests.jaxserve.scheduling.laws import obeys
 from tests.jaxserve.scheduling.runs import Run, runs

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 
+from jaxserve.kv.paged import Paged
+from jaxserve.kv.slots import Slots
 from jaxserve.scheduling.limits import Limits
 from jaxserve.scheduling.occupancy import Occupancy
 from jaxserve.scheduling.outcome import Outcome
-from jaxserve.scheduling.paged import Paged
 from jaxserve.scheduling.plan import Plan
 from jaxserve.scheduling.request import Request
-from jaxserve.scheduling.slots import Slots
 from jaxserve.scheduling.state import State
 from jaxserve.scheduling.static import Static
 from jaxserve.scheduling.watch import Watch

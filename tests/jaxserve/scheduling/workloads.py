@@ -8,11 +8,11 @@ import math
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
+from jaxserve.kv.memory import Memory
+from jaxserve.kv.paged import Paged
+from jaxserve.kv.slots import Slots
 from jaxserve.scheduling.limits import Limits, QueueRule
-from jaxserve.scheduling.memory import Memory
-from jaxserve.scheduling.paged import Paged
 from jaxserve.scheduling.request import Request
-from jaxserve.scheduling.slots import Slots
 
 many = settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 

@@ -12,13 +12,13 @@ import pytest
 
 pytest.importorskip("plotly", reason="plotly draws the report; pip install 'jaxserve[report]'")
 
-from costmodel.chips import find_chip
+from costmodel.hardware.chips import find_chip
 from costmodel.sizing import Placement
+from jaxserve.deployment.step_times import analytical, calibrated
 from jaxserve.size import main
 from jaxserve.sizing import study
 from jaxserve.sizing.asked import Asked
 from jaxserve.sizing.page import run_of
-from jaxserve.sizing.step_times import analytical, calibrated
 from models.errors import UserError
 from tests.jaxserve.sizing.studies import FACTS, SHORT, Here
 

@@ -7,10 +7,10 @@ import json
 import shlex
 from typing import Any
 
+from jaxserve.engine.config import ServeSettings
 from jaxserve.load.__main__ import main as load
 from jaxserve.load.asked import Asked
 from jaxserve.load.slo import SLO
-from jaxserve.serve_settings import ServeSettings
 from tests.jaxserve.sizing.studies import SHORT, Here
 
 

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxserve.sampling import RowSampling, sample
+from jaxserve.programs.sampling import RowSampling, sample
 from jaxserve.speculative.acceptance import Acceptance, accepted
 
 

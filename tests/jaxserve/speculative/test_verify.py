@@ -11,19 +11,19 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from jaxserve.bucket import Bucket
-from jaxserve.features import Features
-from jaxserve.logprobs import plain
-from jaxserve.programs import Program, compile_programs
+from jaxserve.programs.bucket import Bucket
+from jaxserve.programs.features import Features
+from jaxserve.programs.logprobs import plain
+from jaxserve.programs.program_set import Program, compile_programs
+from jaxserve.programs.step import Output
 from jaxserve.sampling_params import SamplingParams
 from jaxserve.speculative.acceptance import Acceptance, accepted
 from jaxserve.speculative.ngram import NGram
-from jaxserve.step import Output
 from tests.jaxserve import tiny
 from tests.jaxserve.driver import Rows
 from tests.jaxserve.driver import Sequence as Row
 from tests.jaxserve.featured import Featured, check
-from tests.jaxserve.sampling_oracle import log_softmax
+from tests.jaxserve.programs.sampling_oracle import log_softmax
 
 DRAFTS, CHUNK, SIZE = 3, 8, 15  # SIZE: tokens of an answer
 FEATURES = Features(history=64, biases=8, logprobs=2, prompt_logprobs=2)

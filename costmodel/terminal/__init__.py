@@ -1,0 +1,1 @@
+"""What every command shares: how it ends, progress bars, tables, JSON files. Only commands import it, no library does."""

@@ -1,0 +1,1 @@
+"""One load on the virtual clock, as `python -m jaxserve.simulate` runs and tells it."""

@@ -1,1 +1,0 @@
-"""What a simulation is made of: clients, clocks, workers and faults."""
