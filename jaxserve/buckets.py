@@ -76,10 +76,10 @@ def main(as_json: bool, out: Path | None, budget: int | None, **options: Any) ->
         raise UserError(f"--budget is given, but a {policy} policy has none; leave it out, or take {takers}")
     check_out(out, "ladder.json")
     with cli.importing():
-        from jaxserve.bucketing.study import Asked, study
+        from jaxserve.bucketing.study import BucketingSpec, study
         from jaxserve.bucketing.tables import output
     with cli.Bars() as bars:
-        found = study(Asked(**options, budget=budget or BUDGET), bars.bar)
+        found = study(BucketingSpec(**options, budget=budget or BUDGET), bars.bar)
     write_out(out, found.best.ladder.to_json())
     output(found, as_json).print()
 

@@ -12,7 +12,7 @@ import click
 
 from costmodel.terminal import cli
 from costmodel.terminal.json_file import check_out, write_out
-from jaxserve.engine.config import ServeSettings
+from jaxserve.engine.config import EngineConfig
 from jaxserve.main_job.settings import DTYPES
 from jaxserve.programs.compile_cache import cache_options
 from jaxserve.scheduling.names import POLICIES
@@ -75,7 +75,7 @@ def main(
     Rounds of all programs and runs of the engine take turns. A model of 135M parameters takes about 6 minutes on two cores; how long the
     rounds will take is shown once the first one has run.
     """
-    settings = ServeSettings(**options)
+    settings = EngineConfig(**options)
     check_out(out, "machine.json")
     longest = options["context"]
     if min(contexts) > longest or (contexts != CONTEXTS and max(contexts) > longest):

@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from costmodel.terminal import cli
-from jaxserve.main_job.settings import DTYPES, Settings
+from jaxserve.main_job.settings import DTYPES, DecodeConfig
 from jaxserve.programs.compile_cache import cache_options
 from models.errors import UserError
 
@@ -47,7 +47,7 @@ from models.errors import UserError
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output, for machines.")
 def main(show: int, as_json: bool, report: Path | None, **options: Any) -> None:
     """Decode a batch of prompts together, with the cost of every compiled program: modelled, compiled and measured."""
-    settings = Settings(**options)
+    settings = DecodeConfig(**options)
     if show < 0:
         raise UserError(f"--show is {show}; it must be at least 0")
 

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from costmodel.terminal import cli
-from jaxserve.engine.config import ServeSettings
+from jaxserve.engine.config import EngineConfig
 from jaxserve.generation.prompts import read_prompts
 from jaxserve.kv.layout import KINDS
 from jaxserve.programs.compile_cache import cache_options
@@ -102,7 +102,7 @@ def main(prompt_file: Path, raw: bool, as_json: bool, **options: Any) -> None:
     After Ctrl-C, SIGTERM or SIGHUP it exits with 2; answers as far as they came are printed, and end with abort.
     """
     params = SamplingParams(**{name: options.pop(name) for name in SAMPLING})
-    settings = ServeSettings(**options)
+    settings = EngineConfig(**options)
     texts = read_prompts(prompt_file)
     if settings.log and Path(settings.log).exists() and Path(settings.log).samefile(prompt_file):
         raise UserError(f"--log {settings.log} is the file of --prompts and would be written over; give another name")

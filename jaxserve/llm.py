@@ -11,18 +11,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, Self
 
 from costmodel.terminal import cli
-from jaxserve.engine.batch_runner import Offline
+from jaxserve.engine.batch_runner import BatchRunner
 from jaxserve.engine.build import choose, next_log, silent
-from jaxserve.engine.config import ServeSettings
+from jaxserve.engine.config import EngineConfig
 from jaxserve.engine.engine import GREEDY, Engine
-from jaxserve.engine.input_processor import Given, Intake, Prompt, fresh_seed, numbered
+from jaxserve.engine.input_processor import Given, InputProcessor, Prompt, fresh_seed, numbered
 from jaxserve.engine.model import Model
 from jaxserve.engine.request_handle import Piece
-from jaxserve.engine.request_output import Completion
+from jaxserve.engine.request_output import RequestOutput
 from jaxserve.generation.progress import Progress
 from jaxserve.programs.features import PLAIN, Features
 from jaxserve.programs.progress import Bar
-from jaxserve.programs.required_features import needed, union
+from jaxserve.programs.required_features import required_features, union
 from jaxserve.sampling_params import SamplingParams, check_params
 from jaxserve.scheduling.admission import check
 from jaxserve.scheduling.state import State
@@ -50,7 +50,7 @@ class LLM:
     Arguments may have the names that vLLM gives them: docs/from-vllm.md says which work, and what stands in the others' place.
 
     Args:
-      model, settings: see `ServeSettings`.
+      model, settings: see `EngineConfig`.
       seed: of the seeds that requests without one are given, so that the same calls in the same order give the same answers.
         None: seeds that nobody can foretell.
 
@@ -65,8 +65,8 @@ class LLM:
         seed = None if seed is None else integer("seed", seed, 0)
         if "tokenizer" in settings and str(settings["tokenizer"]) == str(model):
             del settings["tokenizer"]  # which is where it comes from
-        fields = [field.name for field in dataclasses.fields(ServeSettings)]
-        self.setup = choose(ServeSettings(**translated("LLM", {"model": model, **settings}, fields, ENGINE)))
+        fields = [field.name for field in dataclasses.fields(EngineConfig)]
+        self.setup = choose(EngineConfig(**translated("LLM", {"model": model, **settings}, fields, ENGINE)))
         self._seeds: Callable[[], int] = fresh_seed
         if seed is not None:
             self._seeds = functools.partial(random.Random(seed).getrandbits, 32)
@@ -101,7 +101,7 @@ class LLM:
 
     def generate(
         self, prompts: Given | Iterable[Given], params: Params = None, *, progress: bool = True, raw: bool = False, **vllm: Any
-    ) -> list[Completion]:
+    ) -> list[RequestOutput]:
         """Answer prompts, as many at once as there are rows.
 
         Args:
@@ -128,7 +128,7 @@ class LLM:
         *,
         progress: bool = True,
         **vllm: Any,
-    ) -> list[Completion]:
+    ) -> list[RequestOutput]:
         """Answer conversations, written as the model's chat template says.
 
         Args:
@@ -162,7 +162,7 @@ class LLM:
 
     def _answered(
         self, call: str, names: Names, given: list[Any], params: Params, progress: bool, raw: bool, vllm: dict[str, Any]
-    ) -> list[Completion]:
+    ) -> list[RequestOutput]:
         """What `generate` and `chat` do."""
         mine = {"params": params} if params is not None else {}
         more = translated(f"llm.{call}", {**mine, **vllm}, ("params",), names)
@@ -174,11 +174,11 @@ class LLM:
             return []
         with cli.Bars() if progress else contextlib.nullcontext() as bars:
             engine = self._ready(features, bars.bar if bars else silent)
-        offline = Offline(engine, asks)
+        offline = BatchRunner(engine, asks)
         with contextlib.closing(offline.steps()) as steps, Progress(sum(one.n for one in each), shown=progress) as line:
             for pieces in steps:
                 line.add(pieces)
-        return [Completion.of(prompt, handle) for prompt, handle in zip(given, offline.handles, strict=True)]
+        return [RequestOutput.of(prompt, handle) for prompt, handle in zip(given, offline.handles, strict=True)]
 
     def _read(self, given: list[Any], each: Sequence[SamplingParams], features: Features, raw: bool) -> list[Prompt]:
         """The prompts that are meant. All that no engine of this setup could serve is refused, before one is made."""
@@ -191,12 +191,12 @@ class LLM:
                 check(state, intake.request(0, found[-1], params, arrival=0.0), setup.policy.limits)
         return found
 
-    def _intake(self, features: Features) -> Intake:
-        return Intake(self.setup.tokenizer, self.setup.checkpoint.config.vocab_size, features, self.context)
+    def _intake(self, features: Features) -> InputProcessor:
+        return InputProcessor(self.setup.tokenizer, self.setup.checkpoint.config.vocab_size, features, self.context)
 
     def _wanted(self, params: Sequence[SamplingParams]) -> Features:
         """What an engine that serves these, and can do what this one can, has to be able to do."""
-        return union(self._features, needed(params, self.setup.tokenizer.eos_tokens, self.context))
+        return union(self._features, required_features(params, self.setup.tokenizer.eos_tokens, self.context))
 
     def _ready(self, features: Features, bar: Bar) -> Engine:
         """An engine with these features."""

@@ -16,16 +16,16 @@ import click
 
 from costmodel.terminal import cli
 from costmodel.terminal.tables import console
+from jaxserve.scheduling.observer import Observer, Observers
 from jaxserve.scheduling.plan import Plan
 from jaxserve.scheduling.state import State
-from jaxserve.scheduling.watch import Watch, Watches
 from jaxserve.steplog.events import GIVEN
-from jaxserve.steplog.replay import Rerun, rerun
+from jaxserve.steplog.replay import Replay, replay
 from jaxserve.steplog.summary import Summary
 from jaxserve.version import version
 
 
-class Printer(Watch):
+class Printer(Observer):
     """A line for every plan that has something to do or to report."""
 
     def planned(self, before: State, plan: Plan, after: State, now: float) -> None:
@@ -47,9 +47,9 @@ def main(log: Path, plans: bool, summary: bool, policy: str | None, as_json: boo
     sums, size = Summary(), os.path.getsize(log) if os.path.isfile(log) else 0
     with cli.Bars() as bars:
         if plans and not as_json:
-            found = rerun(log, Watches(sums, Printer()), own=policy)
+            found = replay(log, Observers(sums, Printer()), own=policy)
         else:
-            found = rerun(log, sums, bars.bar("bytes replayed", size), policy)
+            found = replay(log, sums, bars.bar("bytes replayed", size), policy)
     if as_json:
         print(json.dumps({"log": str(log), **to_json(found), "summary": sums.to_json(found.header.clock)}, indent=1))
     else:
@@ -60,7 +60,7 @@ def main(log: Path, plans: bool, summary: bool, policy: str | None, as_json: boo
         raise click.exceptions.Exit(1)
 
 
-def verdict(found: Rerun) -> Iterator[str]:
+def verdict(found: Replay) -> Iterator[str]:
     """What is to be said about a replay, line by line."""
     if found.cut:
         yield f"line {found.cut} is cut off and was left out: the run that wrote it was ended in the middle of it"
@@ -82,7 +82,7 @@ def verdict(found: Rerun) -> Iterator[str]:
     yield from (f"logged: {logged}", f"replayed: {replayed}")
 
 
-def _end(found: Rerun) -> Iterator[str]:
+def _end(found: Replay) -> Iterator[str]:
     """What is known of the lines, and of the log's end."""
     count = sum(found.lines.values())
     if found.changed is None:
@@ -100,12 +100,12 @@ def _end(found: Rerun) -> Iterator[str]:
         yield f"the times of step {found.untold} are not told"
 
 
-def _given(found: Rerun) -> dict[str, list[str]]:
+def _given(found: Replay) -> dict[str, list[str]]:
     """Fields that were not compared, of the events that the log has."""
     return {event: list(names) for event, names in GIVEN.items() if found.lines[event]}
 
 
-def to_json(found: Rerun) -> dict[str, Any]:
+def to_json(found: Replay) -> dict[str, Any]:
     """The same for machines."""
     return {
         "equal": found.equal,

@@ -33,10 +33,10 @@ from models.errors import MOST as MOST_COUNT
 def main(as_json: bool, **options: Any) -> None:
     """Simulate the recorded service in FOLDER (requests.jsonl, meta.json) with our own scheduler at its settings."""
     with cli.importing():
-        from jaxserve.recorded_service.study import Asked, study
+        from jaxserve.recorded_service.study import ServiceSpec, study
         from jaxserve.recorded_service.tables import output
     with cli.Bars() as bars:
-        found = study(Asked(**options), bars.bar)
+        found = study(ServiceSpec(**options), bars.bar)
     output(found, as_json).print()
 
 

@@ -16,14 +16,14 @@ import click
 from click.core import ParameterSource
 
 from costmodel.terminal import cli
-from jaxserve.engine.config import ServeSettings
+from jaxserve.engine.config import EngineConfig
 from jaxserve.load import options as loads
 from jaxserve.load import output
-from jaxserve.load.asked import Asked as LoadAsked
-from jaxserve.load.asked import Load
 from jaxserve.load.result import Run
 from jaxserve.load.session import Found, Loads
 from jaxserve.load.slo import SLO
+from jaxserve.load.spec import Load
+from jaxserve.load.spec import LoadSpec as LoadAsked
 from jaxserve.simulated_load import options
 from jaxserve.simulated_load.fault_text import told
 from jaxserve.simulator.faults import Fault
@@ -80,14 +80,14 @@ def main(
 
 
 def _simulated(
-    asked: LoadAsked, policy: ServeSettings, given: dict[str, Any], faults: tuple[Fault, ...], priced: bool
+    asked: LoadAsked, policy: EngineConfig, given: dict[str, Any], faults: tuple[Fault, ...], priced: bool
 ) -> tuple[Found, Said]:
     with cli.importing():
-        from jaxserve.deployment.deployment import Asked, deploy
+        from jaxserve.deployment.deployment import DeploymentSpec, deploy
         from jaxserve.simulated_load.header import header
         from jaxserve.simulated_load.run import run_load
     with cli.Bars() as bars:
-        deployment = deploy(Asked(policy=policy, **given), asked, faults, bars.bar)
+        deployment = deploy(DeploymentSpec(policy=policy, **given), asked, faults, bars.bar)
 
         def measure(load: Load, part: int) -> Run:
             ended = bars.bar(f"simulating {load.name}, requests", deployment.requests)

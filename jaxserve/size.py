@@ -151,14 +151,14 @@ def main(
         raise UserError("--clients, --measured and --machine belong to the study of one deployment; leave out --search")
     with cli.importing():
         from costmodel.plot import check_path
-        from jaxserve.sizing.asked import Asked
+        from jaxserve.sizing.spec import SizingSpec
     if plot is not None:
         check_path(plot)
     if report is not None:
         with cli.importing():
             from jaxserve.reporting import report as report_page
         report_page.check_path(report)
-    asked = Asked(
+    asked = SizingSpec(
         requests=requests or (SEARCH if search else STUDY), policy=policy or (SEARCHED if search else POLICIES[:1]), **options
     )
     if search:

@@ -22,8 +22,8 @@ from costmodel.reconcile import reconcile
 from costmodel.terminal import cli
 from jaxserve.calibration.measured_points import Measured, measure_points
 from jaxserve.calibration.run import held_out, host_device
-from jaxserve.engine.build import Setup, choose
-from jaxserve.engine.config import ServeSettings
+from jaxserve.engine.build import EngineBuild, choose
+from jaxserve.engine.config import EngineConfig
 from jaxserve.engine.engine import Engine
 from jaxserve.programs.compile_cache import Choice, cache_options
 from jaxserve.version import version
@@ -42,7 +42,7 @@ class Row(NamedTuple):
     measured: float
 
 
-def sweep(setup: Setup, engine: Engine, measured: Measured, held: HeldOut, context: int, chip: Chip) -> list[Row]:
+def sweep(setup: EngineBuild, engine: Engine, measured: Measured, held: HeldOut, context: int, chip: Chip) -> list[Row]:
     """One for each batch whose rows held `context` tokens."""
     config = setup.checkpoint.config
     found = []
@@ -56,7 +56,7 @@ def sweep(setup: Setup, engine: Engine, measured: Measured, held: HeldOut, conte
     return found
 
 
-def output(setup: Setup, device: Device, measured: Measured, found: list[Row], as_json: bool) -> Output:
+def output(setup: EngineBuild, device: Device, measured: Measured, found: list[Row], as_json: bool) -> Output:
     """For people or machines."""
     busy = "unknown" if measured.contention is None else f"{measured.contention:.2f}"
     facts = [
@@ -97,7 +97,7 @@ def output(setup: Setup, device: Device, measured: Measured, found: list[Row], a
 @click.option("--json", "as_json", is_flag=True, help="JSON on standard output.")
 def main(model: str, dtype: str, most: int, context: int, rounds: int, compile_cache: Choice, as_json: bool) -> None:
     """Measure decode steps over batches and show what each witness says of them."""
-    settings = ServeSettings(model=model, dtype=dtype, rows=most, context=2 * context, compile_cache=compile_cache)
+    settings = EngineConfig(model=model, dtype=dtype, rows=most, context=2 * context, compile_cache=compile_cache)
     limits = ceilings()
     with cli.Bars() as bars:
         setup = choose(settings)

@@ -20,7 +20,7 @@ from jaxserve.kv.paged import Paged
 from jaxserve.load.arrivals import Constant
 from jaxserve.load.client import Item
 from jaxserve.load.percentile import RULE
-from jaxserve.load.record import Record
+from jaxserve.load.record import RequestRecord
 from jaxserve.load.result import Run
 from jaxserve.load.run import play
 from jaxserve.load.schedule import Closed, Open, Schedule
@@ -94,7 +94,7 @@ def measured(requests: int, per_second: float, service: float) -> list[View]:
     return found
 
 
-def _run(records: Sequence[Record], witness: str, why: str = "") -> Run:
+def _run(records: Sequence[RequestRecord], witness: str, why: str = "") -> Run:
     return Run.of(records, witness=witness, settings={}, complete=not why, why=why)
 
 

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from jaxserve import Engine, SamplingParams
-from jaxserve.engine.compiled_programs import Prepared
+from jaxserve.engine.compiled_programs import CompiledPrograms
 from jaxserve.engine.model import Model
-from jaxserve.kv.layout import Pool
-from jaxserve.programs.buckets import Ladder, powers
+from jaxserve.kv.layout import KVLayout
+from jaxserve.programs.buckets import Buckets, powers
 from jaxserve.programs.program_set import Program
 from jaxserve.scheduling.chunked import Chunked
 from jaxserve.scheduling.continuous import Continuous
@@ -57,16 +57,16 @@ class Ours:
         model: Model,
         name: str,
         policy: Policy,
-        programs: Ladder,
+        programs: Buckets,
         pages: int,
         compiled: Callable[[Program], None] = lambda program: None,
-        prepared: Prepared | None = None,
+        prepared: CompiledPrograms | None = None,
     ):
         self.name = name
         self.settings = f"{model.dtype}, {policy.limits.rows} rows"
         if isinstance(policy, Chunked):
             self.settings += f", {policy.budget} tokens a step"
-        self.engine = Engine(model, policy, Pool(pages, PAGE, model.dtype), programs, compiled=compiled, prepared=prepared)
+        self.engine = Engine(model, policy, KVLayout(pages, PAGE, model.dtype), programs, compiled=compiled, prepared=prepared)
 
     def serve(self, workload: Workload) -> Served:
         engine, waiting, handles = self.engine, deque(workload.items), []
@@ -110,7 +110,7 @@ def policy_of(name: str, rows: int, budget: int, ahead: int = 1) -> Policy:
     return Static(limits) if name == "static" else Continuous(limits)
 
 
-def ladder(policy: str, rows: int, context: int) -> Ladder:
+def ladder(policy: str, rows: int, context: int) -> Buckets:
     """The programs of a policy.
 
     A static batch keeps its shape until its longest answer ends, so it has one decode program, of all its rows. The other policies share
@@ -118,4 +118,4 @@ def ladder(policy: str, rows: int, context: int) -> Ladder:
     """
     batches = (rows,) if policy == "static" else powers(rows, min(rows, 8))
     mixed = () if policy == "static" else batches
-    return Ladder(batches, (-(-context // PAGE),), (PIECES[-1], PIECE), PAGE, PIECES[:-1], mixed)
+    return Buckets(batches, (-(-context // PAGE),), (PIECES[-1], PIECE), PAGE, PIECES[:-1], mixed)

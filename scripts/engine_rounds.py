@@ -15,9 +15,9 @@ import numpy as np
 from costmodel.hardware.clock import RunQueue
 from costmodel.hardware.host import host_key, today
 from costmodel.terminal import cli
-from jaxserve.engine.compiled_programs import Prepared
+from jaxserve.engine.compiled_programs import CompiledPrograms
 from jaxserve.engine.model import load_model
-from jaxserve.programs.buckets import Ladder
+from jaxserve.programs.buckets import Buckets
 from jaxserve.scheduling.policy import Policy
 from models.checkpoint.sources import open_checkpoint
 from models.errors import UserError
@@ -117,7 +117,7 @@ def make_ours(
     for how, ahead in ((EXPOSED, 0), (HIDDEN, 1)):
         engines[how] = policy_of("continuous", rows, rows, ahead=ahead), ladder("static", rows, loaded.context)
     advance = bars.bar("compiling", sum(len(programs.buckets()) for programs in {programs for _, programs in engines.values()}))
-    prepared: dict[Ladder, Prepared] = {}
+    prepared: dict[Buckets, CompiledPrograms] = {}
     found = []
     for name, (policy, programs) in engines.items():
         found.append(Ours(loaded, name, policy, programs, pages, lambda program: advance(1), prepared.get(programs)))

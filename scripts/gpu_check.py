@@ -23,7 +23,7 @@ from costmodel.terminal import cli
 from costmodel.terminal.tables import Table
 from jaxserve.engine.model import load_model
 from jaxserve.main_job.agreement import Agreement, compare_with_f32
-from jaxserve.programs.memory import Need, pool_bytes
+from jaxserve.programs.memory import MemoryNeed, pool_bytes
 from models.checkpoint.sources import open_checkpoint
 from models.errors import UserError
 from scripts.gpu_sweep import PAGE, Point, Sweep
@@ -88,7 +88,7 @@ def main(model: str, batches: tuple[int, ...], context: int, steps: int, dtype: 
     checkpoint = open_checkpoint(model)
     config, rows = checkpoint.config, min(sizes)
     pool = pool_bytes(config, rows * -(-context // PAGE), PAGE, dtype)
-    need = Need.of(checkpoint, dtype, pool=pool, rows=rows, chunk=0, programs=len(sizes))
+    need = MemoryNeed.of(checkpoint, dtype, pool=pool, rows=rows, chunk=0, programs=len(sizes))
     need.check("this run", dtype, "--batch or --context", "--")
     check_model, compared = check_model or default_check_model(), None
     with cli.Bars() as bars:

@@ -7,7 +7,7 @@ import time
 from collections import deque
 
 from jaxserve.load.client import Item, Known
-from jaxserve.load.record import UNFINISHED, Record
+from jaxserve.load.record import UNFINISHED, RequestRecord
 
 
 class OneAtATime:
@@ -44,14 +44,14 @@ class OneAtATime:
     def idle(self) -> bool:
         return not self._queue
 
-    def wait(self, until: float) -> list[Record]:
+    def wait(self, until: float) -> list[RequestRecord]:
         end = self._end()
         time.sleep(max(min(until, end) - self.clock(), 0.0))
         if self.clock() < end:
             return []
         return [self._over("length")]
 
-    def stop(self) -> list[Record]:
+    def stop(self) -> list[RequestRecord]:
         return [self._over(UNFINISHED) for _ in range(len(self._queue))]
 
     def known(self) -> Known:
@@ -61,9 +61,9 @@ class OneAtATime:
         """When the first in the queue will have been served; inf where nobody waits."""
         return max(self._free, self._queue[0][2]) + self._service if self._queue else math.inf
 
-    def _over(self, reason: str) -> Record:
+    def _over(self, reason: str) -> RequestRecord:
         (item, intended, sent), started = self._queue[0], max(self._free, self._queue[0][2])
         self._queue.popleft()
         self._free = now = self.clock()
         tokens = (now,) if reason != UNFINISHED else ()
-        return Record(item.id, intended, sent, sent, sent, started, now, tokens, now, 1, len(tokens), reason=reason)
+        return RequestRecord(item.id, intended, sent, sent, sent, started, now, tokens, now, 1, len(tokens), reason=reason)

@@ -21,7 +21,7 @@ from costmodel.hardware.host import cores
 from jaxserve.engine.model import load_model
 from jaxserve.main_job.rows import Generation, make_rows, pages_needed
 from jaxserve.programs.bucket import Bucket
-from jaxserve.programs.buckets import Ladder
+from jaxserve.programs.buckets import Buckets
 from jaxserve.programs.program_set import Programs, blank, compile_programs
 from jaxserve.sampling_params import SamplingParams
 from models.checkpoint.gguf import GGUFCheckpoint
@@ -56,7 +56,7 @@ class Ours:
     def __init__(self, dtype: str, kv_dtype: str, batches: tuple[int, ...], context: int, longest: int):
         self.dtype, self.kv_dtype, self.loop = f"{dtype}, KV {kv_dtype}", kv_dtype, False
         self.model = load_model("smollm2", dtype=dtype, context=longest)
-        self.ladder = Ladder(batches, (-(-longest // PAGE),), CHUNK, PAGE)
+        self.ladder = Buckets(batches, (-(-longest // PAGE),), CHUNK, PAGE)
         self.long = dataclasses.replace(self.ladder, chunk=LONG)
         self.pages = max(max(batches) * -(-context // PAGE), self.ladder.widths[0])
         pool = self.model.empty_pool(self.pages, PAGE, kv_dtype)
@@ -71,7 +71,7 @@ class Ours:
         other.loop = True
         return other
 
-    def _prefill(self, prompts: np.ndarray, steps: int, ladder: Ladder) -> None:
+    def _prefill(self, prompts: np.ndarray, steps: int, ladder: Buckets) -> None:
         self.run = None  # its pool goes before the next one comes
         pool = self.model.empty_pool(self.pages, PAGE, self.kv_dtype)
         greedy = [SamplingParams()] * len(prompts)

@@ -12,10 +12,10 @@ from costmodel.arch.deployment import Deployment, Storage
 from costmodel.hardware.chips import find_chip
 from costmodel.hardware.clock import RunQueue
 from jaxserve.engine.build import known_ceilings
-from jaxserve.engine.compiled_programs import Prepared
+from jaxserve.engine.compiled_programs import CompiledPrograms
 from jaxserve.engine.engine import Engine
 from jaxserve.engine.model import load_model
-from jaxserve.kv.layout import Pool as Memory
+from jaxserve.kv.layout import KVLayout as Memory
 from jaxserve.kv.paged import Paged
 from jaxserve.load.client import Item
 from jaxserve.load.engine_client import EngineClient
@@ -25,19 +25,19 @@ from jaxserve.load.schedule import Open
 from jaxserve.load.source import Alphabet, Traced
 from jaxserve.predict.analytical import Analytical
 from jaxserve.predict.step_costs import StepCosts
-from jaxserve.programs.buckets import Ladder
+from jaxserve.programs.buckets import Buckets
 from jaxserve.reporting.virtual_steps import VirtualSteps
 from jaxserve.scheduling.chunked import Chunked
 from jaxserve.scheduling.continuous import Continuous
 from jaxserve.scheduling.dynamic import Dynamic
 from jaxserve.scheduling.limits import Limits
+from jaxserve.scheduling.observer import Observer, Observers
 from jaxserve.scheduling.occupancy import Occupancy
-from jaxserve.scheduling.outcome import End, Outcome
 from jaxserve.scheduling.plan import Plan
 from jaxserve.scheduling.policy import Policy
 from jaxserve.scheduling.state import State
 from jaxserve.scheduling.static import Static
-from jaxserve.scheduling.watch import Watch, Watches
+from jaxserve.scheduling.step_result import End, StepResult
 from jaxserve.simulator.records import simulated
 from models.errors import UserError
 
@@ -88,13 +88,13 @@ class Served(NamedTuple):
     contention: Mapping[str, float | None]
 
 
-class Slots(Watch):
+class Slots(Observer):
     """How full batches were."""
 
     def __init__(self) -> None:
         self.occupancy = Occupancy()
 
-    def folded(self, before: State, plan: Plan, outcome: Outcome, after: State, ends: tuple[End, ...], now: float) -> None:
+    def updated(self, before: State, plan: Plan, outcome: StepResult, after: State, ends: tuple[End, ...], now: float) -> None:
         self.occupancy = self.occupancy.after(plan, outcome)
 
 
@@ -132,7 +132,7 @@ def simulate_policies(asked: Asked, bar: Bar, *, pictured: bool = False) -> list
         for name, policy in chosen.items():
             costs, steps, full = StepCosts(predictor, chip, "bfloat16"), VirtualSteps(predictor=predictor), Slots()
             whole = pictured and scale == asked.time_scales[-1]
-            watch = Watches(full, *((costs, steps) if whole else ()))
+            watch = Observers(full, *((costs, steps) if whole else ()))
             records = simulated(policy, State.of(Paged.of(pages, PAGE)), source.requests(), predictor, watch=watch)
             settings = {
                 "policy": name, "model": asked.model, "chip": chip.name, "rows": asked.rows, "budget": asked.budget, "delay": asked.delay,
@@ -159,12 +159,12 @@ def measure_policies(asked: Asked, wanted: Measurement, bar: Bar) -> Served:
     rows, width = wanted.measured_rows, -(-context // PAGE)
     model = load_model(wanted.measured_model, dtype="float32", context=width * PAGE)
     source.check(model.context, wanted.measured_model)
-    ladder = Ladder((rows,), (width,), (PIECES[-1], PAGE), PAGE, PIECES[:-1], (rows,))
+    ladder = Buckets((rows,), (width,), (PIECES[-1], PAGE), PAGE, PIECES[:-1], (rows,))
     memory = Memory(rows * width, PAGE, "float32")
     spell = Alphabet(model.config.vocab_size, SEED, model.tokenizer.eos_tokens).spell
     items = [Item(request.id, spell(request.prompt), request.limit) for request in requests]
     compiled = bar("compiling programs", len(ladder.buckets()))
-    prepared: Prepared | None = None
+    prepared: CompiledPrograms | None = None
     limits = known_ceilings()
     predictor = Analytical(model.config, limits.chip(), dtype="float32", kv_dtype="float32", ladder=ladder) if limits else None
     runs, slots, contention = {}, {}, {}
@@ -174,8 +174,8 @@ def measure_policies(asked: Asked, wanted: Measurement, bar: Bar) -> Served:
 
         options: dict[str, Any] = {"predictor": predictor, "prepared": prepared, "compiled": lambda program: compiled(1)}
 
-        def make(recorder: Watch, policy: Policy = policy, watches: Any = watches, options: Any = options) -> Engine:
-            return Engine(model, policy, memory, ladder, log=Watches(recorder, *watches), **options)
+        def make(recorder: Observer, policy: Policy = policy, watches: Any = watches, options: Any = options) -> Engine:
+            return Engine(model, policy, memory, ladder, log=Observers(recorder, *watches), **options)
 
         client = EngineClient(make)
         prepared = client.engine.prepared

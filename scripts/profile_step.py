@@ -26,7 +26,7 @@ from costmodel.terminal.tables import Table
 from jaxserve.engine.model import load_model
 from jaxserve.main_job.settings import DTYPES
 from jaxserve.programs.bucket import Bucket
-from jaxserve.programs.memory import Need, pool_bytes
+from jaxserve.programs.memory import MemoryNeed, pool_bytes
 from jaxserve.programs.program_set import blank, compile_programs
 from models.checkpoint.sources import open_checkpoint
 from models.errors import UserError
@@ -80,7 +80,7 @@ def main(model: str, batch: int, context: int, steps: int, dtype: str, kv_dtype:
     stored, width = kv_dtype or dtype, -(-context // PAGE)
     checkpoint = open_checkpoint(model)
     size = pool_bytes(checkpoint.config, batch * width, PAGE, stored)
-    need = Need.of(checkpoint, dtype, pool=size, rows=batch, chunk=0, programs=1)
+    need = MemoryNeed.of(checkpoint, dtype, pool=size, rows=batch, chunk=0, programs=1)
     need.check("this run", dtype, "--batch or --context", "--")
     served = load_model(model, dtype=dtype, context=context, checkpoint=checkpoint)
     pool: KV = served.empty_pool(batch * width, PAGE, stored)

@@ -20,7 +20,7 @@ from costmodel.hardware.host import host_key, today
 from costmodel.terminal import cli
 from costmodel.terminal.tables import Table
 from jaxserve.calibration.machine import Machine
-from jaxserve.kv.layout import Pool
+from jaxserve.kv.layout import KVLayout
 from jaxserve.load.percentile import RULE, percentile
 from jaxserve.scheduling.plan import Plan
 from jaxserve.scheduling.policy import Policy
@@ -47,7 +47,7 @@ def served(machine: Machine, config: ModelConfig, kind: str, policy: Policy, wor
     """What a policy makes of a workload, in plain data; ITL is null where every answer has one token."""
     predictor = machine.predictor(config, ladder(kind, rows, workload.longest))
     requests = [Request(i, item.prompt, item.output, item.arrival) for i, item in enumerate(workload.items)]
-    records = simulated(policy, State.of(Pool(workload.room(rows, PAGE), PAGE).memory()), requests, predictor)
+    records = simulated(policy, State.of(KVLayout(workload.room(rows, PAGE), PAGE).memory()), requests, predictor)
     seconds = max(record.end for record in records)
     gaps = np.concatenate([np.diff(record.tokens) for record in records])
     half, tail = ((None if math.isnan(found := percentile(gaps, q)) else found * 1e3) for q in (50, 99))

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from jaxserve.calibration.machine import Machine
-from jaxserve.engine.config import ServeSettings
-from jaxserve.kv.layout import Pool
-from jaxserve.load.asked import Asked
+from jaxserve.engine.config import EngineConfig
+from jaxserve.kv.layout import KVLayout
 from jaxserve.load.engine_session import engine_session
 from jaxserve.load.percentile import RULE
-from jaxserve.load.record import Record
+from jaxserve.load.record import RequestRecord
 from jaxserve.load.result import Run
-from jaxserve.programs.buckets import Ladder
+from jaxserve.load.spec import LoadSpec
+from jaxserve.programs.buckets import Buckets
 from jaxserve.programs.progress import Bar
 from jaxserve.scheduling.names import policy_of
 from jaxserve.scheduling.request import Request
@@ -96,7 +96,7 @@ class Compared(NamedTuple):
         }
 
 
-def in_order(records: Sequence[Record]) -> list[Record]:
+def in_order(records: Sequence[RequestRecord]) -> list[RequestRecord]:
     """As they were due."""
     return sorted(records, key=lambda record: record.intended)
 
@@ -134,7 +134,7 @@ def measured(
       UserError: as `jaxserve.load`; a load that was cut short.
     """
     ladder = machine.ladder
-    settings = ServeSettings(
+    settings = EngineConfig(
         model=machine.model,
         dtype=machine.dtype,
         kv_dtype=machine.kv_dtype,
@@ -143,7 +143,7 @@ def measured(
         prefix_cache=False,  # prompts have nothing in common, and the simulator is not told what they say
         policy=policy,
     )
-    asked = Asked(rates=rates, requests=requests, warmup=warmup, prompt=prompt, output=output, seed=seed)
+    asked = LoadSpec(rates=rates, requests=requests, warmup=warmup, prompt=prompt, output=output, seed=seed)
     with engine_session(settings, asked, bar, priced=False) as session:
         runs: list[Run] = []
         for _ in range(repeat):
@@ -178,8 +178,8 @@ def simulate_again(run: Run, machine: Machine, *, steady: bool = False) -> Run:
       UserError: the engine had programs for which the calibration says nothing.
     """
     settings = run.settings
-    predictor = machine.predictor(open_checkpoint(machine.model).config, Ladder.from_json(settings["ladder"]))
-    pool = Pool(**{**settings["pool"], "prefix": False})
+    predictor = machine.predictor(open_checkpoint(machine.model).config, Buckets.from_json(settings["ladder"]))
+    pool = KVLayout(**{**settings["pool"], "prefix": False})
     every = in_order((*run.warmup, *run.records))
     seconds = predictor.device if steady else Noisy(predictor.device, machine.calibration.errors)
     pace = Pace(seconds, predictor.gap)
@@ -194,7 +194,7 @@ def simulate_again(run: Run, machine: Machine, *, steady: bool = False) -> Run:
     )
 
 
-def _asked(records: Sequence[Record]) -> list[Request]:
+def _asked(records: Sequence[RequestRecord]) -> list[Request]:
     return [Request(i, range(record.prompt), max(record.output, 1), record.intended) for i, record in enumerate(records)]
 
 

@@ -22,7 +22,7 @@ from costmodel.sizing import Placement
 from costmodel.terminal import cli
 from jaxserve.predict.analytical import Analytical
 from jaxserve.sizing.traffic import poisson
-from jaxserve.sizing.trial import Configuration, flood, trial
+from jaxserve.sizing.trial import Configuration, saturated_throughput, trial
 from scripts.experiment import Experiment, table
 
 CAPS = (1, 4, 16, 64, 128, 256)
@@ -80,7 +80,7 @@ def kv_bound(bench: Bench, context: int) -> list[Row]:
         count = max(TURNS * min(cap, fits), LEAST)
         traffic = poisson(1.0, context - context // 4, context // 4, count, 0)
         demand = traffic.demand
-        seen = flood(bench.configuration(cap), traffic, bench.seconds, count)
+        seen = saturated_throughput(bench.configuration(cap), traffic, bench.seconds, count)
         kv = bench.token * demand.attended  # B that a row reads in a step
         active = seen.batch.mean
         rows.append(
@@ -108,7 +108,7 @@ def prefill_bound(bench: Bench, requests: int) -> list[Row]:
     for cap in (1, 2, 4, 8, 16, 32):
         for policy in ("continuous", "chunked"):
             seen = trial(bench.configuration(cap, policy), traffic, bench.seconds, None)
-            full = flood(bench.configuration(cap, policy), traffic, bench.seconds, requests)
+            full = saturated_throughput(bench.configuration(cap, policy), traffic, bench.seconds, requests)
             rows.append(
                 Row(
                     {

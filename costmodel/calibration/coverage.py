@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from costmodel.calibration.form import Values
-from costmodel.calibration.silicon import Kernel
+from costmodel.calibration.kernels import Kernel
 
 SHARE = 0.5  # of groups that are calibrated on; the others are for the check
 SIGMAS = 3.0

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from costmodel.arch.architecture import Architecture
+from costmodel.calibration.kernels import KernelCalibration
 from costmodel.calibration.prefill_attention import pieces as prefill_features
-from costmodel.calibration.silicon import Silicon
 from models.errors import UserError
 
 # Kernels of a layer that are no matmul and no attention, as serving engines fuse them: two of (addition, norm), rotary positions, the new
@@ -45,7 +45,7 @@ class KernelStep:
       UserError: a mixture of experts, a latent cache or windows, whose kernels were not measured.
     """
 
-    def __init__(self, architecture: Architecture, silicon: Silicon):
+    def __init__(self, architecture: Architecture, silicon: KernelCalibration):
         a = architecture
         if a.experts or a.latent or any(a.windows):
             what = "experts" if a.experts else "a latent cache" if a.latent else "windows"

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from costmodel.calibration.silicon import Silicon, h100
+from costmodel.calibration.kernels import KernelCalibration, h100
 from models.errors import UserError
 from models.files.json_text import read_json, read_object
 
@@ -25,7 +25,7 @@ class Chosen(NamedTuple):
       source: in words, for people: the file, and what was measured.
     """
 
-    silicon: Silicon
+    silicon: KernelCalibration
     source: str
 
 
@@ -46,7 +46,7 @@ def choose(given: str | None) -> Chosen | None:
     return Chosen(kernels(Path(given)), given)
 
 
-def kernels(path: Path | None) -> Silicon:
+def kernels(path: Path | None) -> KernelCalibration:
     """Calibrated kernels of a chip, to be carried over to another with `costmodel.calibration.transfer.transfer`.
 
     Args:
@@ -57,12 +57,12 @@ def kernels(path: Path | None) -> Silicon:
       UserError: it can't be read, or is something else.
     """
     if path is None:
-        return Silicon.from_json(read_object(SHIPPED)["kernels"])
+        return KernelCalibration.from_json(read_object(SHIPPED)["kernels"])
     if os.path.isdir(path):
         return h100(path)
     fix = f"give a folder of kernel times, a file that python -m costmodel calibrate --out wrote, or {NONE}"
     given = read_json(path, name=f"--silicon {path}", fix=fix)
     try:
-        return Silicon.from_json(given)
+        return KernelCalibration.from_json(given)
     except UserError as error:
         raise UserError(f"--silicon {path}: {error}, or {NONE}") from None

@@ -6,7 +6,7 @@ import dataclasses
 
 from costmodel.calibration.calibration import Calibration
 from costmodel.calibration.device import Device
-from costmodel.calibration.silicon import Silicon
+from costmodel.calibration.kernels import KernelCalibration
 from costmodel.hardware.chip import Chip
 
 # sd of the logarithm of a time that is added to the interval. A judgement and no measurement: libraries reach 0.65 to 0.95 of the peaks
@@ -14,7 +14,7 @@ from costmodel.hardware.chip import Chip
 SPREAD = 0.2
 
 
-def transfer(silicon: Silicon, chip: Chip | Device) -> Silicon:
+def transfer(silicon: KernelCalibration, chip: Chip | Device) -> KernelCalibration:
     """The same fractions, launch costs and rates of a core on another chip; cores, bandwidth, peak and cache are its own.
 
     Args:
@@ -24,7 +24,7 @@ def transfer(silicon: Silicon, chip: Chip | Device) -> Silicon:
       UserError: the number of its SMs or the size of its cache is not known.
     """
     device = chip if isinstance(chip, Device) else Device.of(chip)
-    return Silicon(*(_moved(each, device) for each in silicon))
+    return KernelCalibration(*(_moved(each, device) for each in silicon))
 
 
 def _moved(calibration: Calibration, device: Device) -> Calibration:

@@ -12,7 +12,7 @@ from costmodel.calibration.calibration import Calibration
 from costmodel.calibration.coverage import Coverage, coverage
 from costmodel.calibration.held_out import Errors
 from costmodel.calibration.kernel_step import KernelStep
-from costmodel.calibration.silicon import Kernel, Silicon, decode_table, gemm_table, prefill_table
+from costmodel.calibration.kernels import Kernel, KernelCalibration, decode_table, gemm_table, prefill_table
 from costmodel.calibration.transfer import SPREAD, transfer
 from costmodel.cli.choices import ModelChoice, choose_model
 from costmodel.cli.output import Output, table
@@ -44,7 +44,7 @@ def run(
     tables = [read(silicon) for read in (gemm_table, decode_table, prefill_table)]
     advance = bar("fitting", sum(2 + len(kernel.groups) for kernel in tables))
     studies = [study(kernel, advance) for kernel in tables]
-    kernels = Silicon(*[each.calibration for each in studies])
+    kernels = KernelCalibration(*[each.calibration for each in studies])
     there = transfer(kernels, on)
     steps = step_rows(KernelStep(chosen.architecture, there), chosen, on, batches, context)
     write_out(out, there.to_json())
@@ -87,7 +87,7 @@ def step_rows(
 
 
 def parts(
-    studies: list[Study], there: Silicon, steps: list[dict[str, float]], model: ModelChoice, context: int
+    studies: list[Study], there: KernelCalibration, steps: list[dict[str, float]], model: ModelChoice, context: int
 ) -> list[str | Table]:
     """For people."""
     found: list[str | Table] = []
@@ -134,7 +134,7 @@ def error_table(form: str, errors: list[tuple[str, Errors]]) -> Table:
     return table(f"{form}: |predicted / measured - 1| where the fit had not seen the group", columns, rows)
 
 
-def plain(studies: list[Study], there: Silicon, steps: list[dict[str, float]]) -> dict[str, Any]:
+def plain(studies: list[Study], there: KernelCalibration, steps: list[dict[str, float]]) -> dict[str, Any]:
     """For --json. Seconds; errors as shares."""
     return {
         "kernels": [

@@ -20,24 +20,24 @@ _SLICES = frozenset({"slice", "dynamic-slice", "gather"})
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Touch:
+class FusionAccess:
     """Bytes moved of a parameter or result, and why not the whole: "gather", "slice", "update", "handed on"; "" for the whole."""
 
     bytes: int
     why: str = ""
 
 
-def parameter_touched(module: Module, fusion: Instruction, number: int) -> Touch:
+def parameter_touched(module: Module, fusion: Instruction, number: int) -> FusionAccess:
     """What a fusion reads of its operand `number`."""
     fused = module.computations[fusion.callees("calls")[0]]
     source, handed_on = fused.parameters[number], aliases(fusion)
     if source.shape.dtype == "tuple" or not source.shape.elements:
-        return Touch(source.shape.bytes)
+        return FusionAccess(source.shape.bytes)
     width, found, whys = source.shape.bytes / source.shape.elements, 0.0, set()
     for reader, holder, place in _element_readers(module, [(fused, source)]):
         if reader is None or reader.opcode in COLLECTIVES:
             if reader is None and handed_on.get((place,) if fused.root.opcode == "tuple" else ()) != number:
-                return Touch(source.shape.bytes)
+                return FusionAccess(source.shape.bytes)
             whys.add("handed on")
         elif place == 0 and reader.opcode in _SLICES:
             found += width * reader.shape.elements
@@ -47,11 +47,11 @@ def parameter_touched(module: Module, fusion: Instruction, number: int) -> Touch
             if combines(module, reader):
                 found += width * sum(holder.instructions[name].shape.elements for name in _updates(reader))
         else:
-            return Touch(source.shape.bytes)
-    return Touch(round(found), next((why for why in ("gather", "slice", "update", "handed on") if why in whys), "slice"))
+            return FusionAccess(source.shape.bytes)
+    return FusionAccess(round(found), next((why for why in ("gather", "slice", "update", "handed on") if why in whys), "slice"))
 
 
-def result_touched(module: Module, fusion: Instruction, path: tuple[int, ...]) -> Touch:
+def result_touched(module: Module, fusion: Instruction, path: tuple[int, ...]) -> FusionAccess:
     """What a fusion writes of the result at `path` of its tuple."""
     fused = module.computations[fusion.callees("calls")[0]]
     root, shape = fused.root, fused.root.shape
@@ -61,8 +61,8 @@ def result_touched(module: Module, fusion: Instruction, path: tuple[int, ...]) -
         root = fused.instructions[root.operands[index]]
     moved, base = _updated(module, fused, root)
     if moved and base.opcode == "parameter":
-        return Touch(moved, "update")
-    return Touch(0, "handed on") if path in aliases(fusion) else Touch(shape.bytes)
+        return FusionAccess(moved, "update")
+    return FusionAccess(0, "handed on") if path in aliases(fusion) else FusionAccess(shape.bytes)
 
 
 def combines(module: Module, update: Instruction) -> bool:

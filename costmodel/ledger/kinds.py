@@ -12,8 +12,8 @@ from costmodel.hlo.module import Instruction, Module, Shape
 from costmodel.hlo.pairs import phase, result_path
 from costmodel.ledger.components import Attribution, primitive
 from costmodel.ledger.dataflow import Dataflow
-from costmodel.ledger.operands import Part
-from costmodel.ledger.provenance import FORMS, Origin, Origins
+from costmodel.ledger.operands import Operand
+from costmodel.ledger.provenance import FORMS, Provenance, Source
 
 KINDS = ("weights", "kv", "argument", "intermediate", "output")
 # The form in which data moves: `FORMS`, of a parameter's data where it lies or of a copy that was made of it; a copy in the making that
@@ -29,12 +29,12 @@ class Kinds:
 
     def __init__(self, module: Module, flow: Dataflow, attribution: Attribution) -> None:
         self.module, self.flow, self.attribution = module, flow, attribution
-        self.origins = Origins(module)
+        self.origins = Provenance(module)
         self.state = self.origins.returned | set(module.aliases.values())
         self.outputs = flow.outputs()
         self.computed: dict[tuple[str, str], str] = {}
 
-    def __call__(self, computation: str, instruction: Instruction, part: Part, copied: bool) -> tuple[str, str]:
+    def __call__(self, computation: str, instruction: Instruction, part: Operand, copied: bool) -> tuple[str, str]:
         """(kind, role) of a part; `copied`: the instruction makes a second original, see `copies`."""
         if isinstance(part.place, int) and part.place < 0:
             return "argument", "in place"
@@ -57,12 +57,12 @@ class Kinds:
         result = self._result(computation, instruction.name, ())
         return bool(result.parameter) and any(self.origins(computation, name) == result for name in instruction.operands)
 
-    def _result(self, computation: str, name: str, path: tuple[int, ...]) -> Origin:
+    def _result(self, computation: str, name: str, path: tuple[int, ...]) -> Source:
         """The origin of a result; of an asynchronous instruction, within the tuple of its start."""
         operation, when = phase(self.module.computations[computation].instructions[name])
         return self.origins(computation, name, (*result_path(operation), *path) if when == "start" else path)
 
-    def _kind(self, origin: Origin) -> str:
+    def _kind(self, origin: Source) -> str:
         if origin.parameter is None:
             return "intermediate"
         if origin.parameter in self.state:
@@ -74,7 +74,7 @@ class Kinds:
         floating = shape.dtype.startswith(("f", "bf"))
         return "weights" if shape.dims and (floating or shape.dtype in _QUANTISED) else "argument"
 
-    def _role(self, origin: Origin, shape: Shape) -> str:
+    def _role(self, origin: Source, shape: Shape) -> str:
         """The role of what the program computed."""
         if shape.dtype == "pred" or (shape.dtype[0] in "su" and shape.dtype not in _QUANTISED):
             return "indices"

@@ -16,7 +16,7 @@ _WHY = {"gather": GATHER, "slice": SLICE, "update": UPDATE, "handed on": VIEW, "
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Part:
+class Operand:
     """One operand or result of an instruction.
 
     Attributes:
@@ -37,13 +37,13 @@ class Part:
 
 def _part(
     direction: str, place: int | tuple[int, ...], shape: Shape, moved: float, charged: float, why: str, update: bool = False
-) -> Part:
+) -> Operand:
     """A part with its reason: `why` where less moves than is charged, else that XLA left something out."""
     reason = "" if moved == charged else why if moved < charged else LEFT_OUT
-    return Part(direction, place, shape, moved, charged, reason, update)
+    return Operand(direction, place, shape, moved, charged, reason, update)
 
 
-def parts(module: Module, computation: Computation, instruction: Instruction) -> list[Part]:
+def operands(module: Module, computation: Computation, instruction: Instruction) -> list[Operand]:
     """The parts of an instruction that is no control flow, custom call, collective or asynchronous one."""
     operands = [computation.instructions[name].shape for name in instruction.operands]
     if instruction.opcode == "fusion":
@@ -68,7 +68,7 @@ def parts(module: Module, computation: Computation, instruction: Instruction) ->
     return whole + written
 
 
-def _indices(instruction: Instruction, whole: Sequence[Part]) -> list[Part]:
+def _indices(instruction: Instruction, whole: Sequence[Operand]) -> list[Operand]:
     """Start indices: of several operands XLA charges the first alone."""
     several = instruction.opcode != "gather"
     return [
@@ -83,7 +83,7 @@ def leaves(shape: Shape, path: tuple[int, ...] = ()) -> list[tuple[tuple[int, ..
     return [] if shape.dtype in ("token", "opaque") else [(path, shape)]
 
 
-def _fusion(module: Module, fusion: Instruction, operands: Sequence[Shape]) -> list[Part]:
+def _fusion(module: Module, fusion: Instruction, operands: Sequence[Shape]) -> list[Operand]:
     fused = module.computations[fusion.callees("calls")[0]]
     inner = [
         i
@@ -101,7 +101,7 @@ def _fusion(module: Module, fusion: Instruction, operands: Sequence[Shape]) -> l
         found.append(_part("write", path, shape, touch.bytes, charged, _WHY[touch.why], touch.why == "update"))
     for constant in fused.instructions.values():
         if constant.opcode == "constant" and constant.shape.elements > 1 and not inner:
-            found.append(Part("read", -1, constant.shape, size(constant.shape), size(constant.shape)))
+            found.append(Operand("read", -1, constant.shape, size(constant.shape), size(constant.shape)))
     return found
 
 
@@ -111,7 +111,7 @@ def _charged(fused: Computation, path: tuple[int, ...], shape: Shape) -> int:
     return size(fused.instructions[maker.operands[1]].shape) if maker.opcode == "dynamic-update-slice" else size(shape)
 
 
-def custom_call_parts(instruction: Instruction, operands: Sequence[Shape], price: Price) -> list[Part]:
+def custom_call_operands(instruction: Instruction, operands: Sequence[Shape], price: Price) -> list[Operand]:
     """The parts of a priced custom call. Of a total alone, results come first; the rest is read, of each operand by its size."""
     results = leaves(instruction.shape)
     given = aliases(instruction)
@@ -125,12 +125,14 @@ def custom_call_parts(instruction: Instruction, operands: Sequence[Shape], price
         writes = _divided(min(sum(fresh), price.bytes), fresh)
         reads = _divided(max(price.bytes - sum(fresh), 0), [shape.bytes for shape in operands])
     found = [
-        Part("read", k, shape, moved, 0, CUSTOM_CALL)
+        Operand("read", k, shape, moved, 0, CUSTOM_CALL)
         for k, (shape, moved) in enumerate(zip(operands, reads, strict=True))
         if moved
     ]
     found += [
-        Part("write", path, shape, moved, 0, CUSTOM_CALL) for (path, shape), moved in zip(written, writes, strict=True) if moved
+        Operand("write", path, shape, moved, 0, CUSTOM_CALL)
+        for (path, shape), moved in zip(written, writes, strict=True)
+        if moved
     ]
     return found
 

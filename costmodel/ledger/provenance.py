@@ -44,7 +44,7 @@ _ALIAS = re.compile(r"\{([\d,\s]*)\}:\s*\((\d+),\s*\{([\d,\s]*)\}")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Origin:
+class Source:
     """What an array holds: data of a parameter in some form, or (`parameter` None) something that `producer` computed.
 
     Attributes:
@@ -59,10 +59,10 @@ class Origin:
     producer: tuple[str, str] | None = None
 
 
-Tree: TypeAlias = Origin | tuple["Tree", ...]  # an origin for each array of a tuple
+Tree: TypeAlias = Source | tuple["Tree", ...]  # an origin for each array of a tuple
 
 
-class Origins:
+class Provenance:
     """The origins of all values of a module. `returned`: parameters that leave the program after an update."""
 
     def __init__(self, module: Module) -> None:
@@ -71,12 +71,12 @@ class Origins:
         result = self._run(module.entry, [_parameters(p.shape, p.index, ()) for p in module.entry.parameters])
         self.returned = frozenset(leaf.parameter for leaf in _leaves(result) if leaf.parameter and leaf.updated)
 
-    def __call__(self, computation: str, name: str, path: tuple[int, ...] = ()) -> Origin:
+    def __call__(self, computation: str, name: str, path: tuple[int, ...] = ()) -> Source:
         """The origin of one array; of a tuple as a whole, and of code that never runs, nothing is known."""
-        tree = self.values.get(computation, {}).get(name, Origin())
+        tree = self.values.get(computation, {}).get(name, Source())
         for index in path:
-            tree = tree if isinstance(tree, Origin) else tree[index]
-        return tree if isinstance(tree, Origin) else Origin()
+            tree = tree if isinstance(tree, Source) else tree[index]
+        return tree if isinstance(tree, Source) else Source()
 
     def _run(self, computation: Computation, arguments: list[Tree]) -> Tree:
         values = self.values[computation.name] = {}
@@ -86,22 +86,22 @@ class Origins:
             else:
                 operands = [values[name] for name in instruction.operands]
                 values[instruction.name] = self._value(
-                    instruction, operands, Origin(producer=(computation.name, instruction.name))
+                    instruction, operands, Source(producer=(computation.name, instruction.name))
                 )
         return values[computation.root.name]
 
-    def _value(self, i: Instruction, operands: list[Tree], made: Origin) -> Tree:
+    def _value(self, i: Instruction, operands: list[Tree], made: Source) -> Tree:
         operation, when = phase(i)
         if i.opcode == "tuple":
             return tuple(operands)
         if i.opcode == "get-tuple-element":
-            return operands[0] if isinstance(operands[0], Origin) else operands[0][i.index]
+            return operands[0] if isinstance(operands[0], Source) else operands[0][i.index]
         if when == "start" and i.opcode != "async-start":
             result, path = self._array(operation, i, operands, made), result_path(operation)
-            return tuple(result if (k,) == path else Origin() for k in range(len(i.shape.parts))) if path else result
+            return tuple(result if (k,) == path else Source() for k in range(len(i.shape.parts))) if path else result
         if when in ("update", "done"):
             path = result_path(operation) if when == "done" else ()
-            return operands[0][path[0]] if path and not isinstance(operands[0], Origin) else operands[0]
+            return operands[0][path[0]] if path and not isinstance(operands[0], Source) else operands[0]
         if i.opcode == "while":
             return self._settle(i, operands[0])
         if i.opcode == "conditional":
@@ -109,18 +109,18 @@ class Origins:
             return _join(*runs)
         if i.opcode in CALLS:
             result = self._run(self.module.computations[i.callees("calls", "to_apply")[0]], operands)
-            return (tuple(operands), result, Origin()) if i.opcode == "async-start" else result
+            return (tuple(operands), result, Source()) if i.opcode == "async-start" else result
         if i.opcode == "custom-call" and "output_to_operand_aliasing" in i.attributes:
             return _aliased(i, operands, made)
         return self._array(i.opcode, i, operands, made) if i.shape.dtype != "tuple" else _like(i.shape, made)
 
-    def _array(self, opcode: str, i: Instruction, operands: list[Tree], made: Origin) -> Tree:
+    def _array(self, opcode: str, i: Instruction, operands: list[Tree], made: Source) -> Tree:
         """The origin of one array made from arrays."""
         if opcode == "constant" or i.attributes.get("custom_call_target") == '"AllocateBuffer"':
             return dataclasses.replace(made, form=EMPTY)
         if not operands or opcode in VIEWS:
             return operands[0] if operands else made
-        origins = [origin if isinstance(origin, Origin) else Origin() for origin in operands]
+        origins = [origin if isinstance(origin, Source) else Source() for origin in operands]
         first = origins[0]
         if opcode in COPIES or i.attributes.get("custom_call_target") == '"ConcatBitcast"':
             return first if all((origin.parameter is None) == (first.parameter is None) for origin in origins) else made
@@ -160,31 +160,31 @@ def aliases(custom_call: Instruction) -> dict[tuple[int, ...], int]:
     return {tuple(int(digits) for digits in re.findall(r"\d+", output)): int(number) for output, number, _ in pairs}
 
 
-def _aliased(i: Instruction, operands: list[Tree], made: Origin) -> Tree:
+def _aliased(i: Instruction, operands: list[Tree], made: Source) -> Tree:
     result = _like(i.shape, made)
     for path, number in aliases(i).items():
         operand = operands[number]
-        if isinstance(operand, Origin) and operand.parameter:
+        if isinstance(operand, Source) and operand.parameter:
             operand = dataclasses.replace(operand, updated=True)
         if not path:
             result = operand
-        elif not isinstance(result, Origin):
+        elif not isinstance(result, Source):
             result = (*result[: path[0]], operand, *result[path[0] + 1 :])
     return result
 
 
 def _parameters(shape: Shape, number: int, path: tuple[int, ...]) -> Tree:
     if shape.dtype != "tuple":
-        return Origin((number, path))
+        return Source((number, path))
     return tuple(_parameters(part, number, (*path, k)) for k, part in enumerate(shape.parts))
 
 
-def _like(shape: Shape, origin: Origin) -> Tree:
+def _like(shape: Shape, origin: Source) -> Tree:
     return tuple(_like(part, origin) for part in shape.parts) if shape.dtype == "tuple" else origin
 
 
-def _leaves(tree: Tree) -> Iterator[Origin]:
-    if isinstance(tree, Origin):
+def _leaves(tree: Tree) -> Iterator[Source]:
+    if isinstance(tree, Source):
         yield tree
     else:
         for part in tree:
@@ -197,16 +197,16 @@ def _join(one: Tree, *others: Tree) -> Tree:
     A buffer that is empty before a loop is what the loop fills it with.
     """
     for other in others:
-        if isinstance(one, Origin) and isinstance(other, Origin) and EMPTY in (one.form, other.form):
+        if isinstance(one, Source) and isinstance(other, Source) and EMPTY in (one.form, other.form):
             one, other = (one, other) if other.form == EMPTY else (other, one)
             if one.parameter:
                 continue
-        if not isinstance(one, Origin) and not isinstance(other, Origin):
+        if not isinstance(one, Source) and not isinstance(other, Source):
             one = tuple(_join(a, b) for a, b in zip(one, other, strict=True))
-        elif not isinstance(one, Origin) or not isinstance(other, Origin) or one.parameter != other.parameter:
-            one = Origin()
+        elif not isinstance(one, Source) or not isinstance(other, Source) or one.parameter != other.parameter:
+            one = Source()
         elif one.parameter is None:
-            one = one if one == other else Origin()
+            one = one if one == other else Source()
         else:
-            one = Origin(one.parameter, max(one.form, other.form, key=FORMS.index), one.updated or other.updated)
+            one = Source(one.parameter, max(one.form, other.form, key=FORMS.index), one.updated or other.updated)
     return one

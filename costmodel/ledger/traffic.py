@@ -36,7 +36,7 @@ from costmodel.ledger.corrections import (
 from costmodel.ledger.custom_calls import CUSTOM_CALLS, Pricer, price, read_call
 from costmodel.ledger.dataflow import Dataflow
 from costmodel.ledger.kinds import Kinds
-from costmodel.ledger.operands import Part, custom_call_parts, leaves, parts
+from costmodel.ledger.operands import Operand, custom_call_operands, leaves, operands
 from costmodel.ledger.provenance import COLLECTIVES, VIEWS
 from costmodel.ledger.work import Work
 
@@ -140,7 +140,7 @@ class TrafficModel:
             return self._traffic((), reported, NEXT_STEP)
         if called.opcode == "custom-call":
             return self._custom_call(computation, called, reported)
-        found = parts(self.module, holder, called)
+        found = operands(self.module, holder, called)
         if when == "start":  # XLA charges the tuple of the start, so nothing of it belongs to one part
             found = [dataclasses.replace(part, charged=self._in_memory(part), reason="") for part in found]
             found = [part for part in found if self._in_memory(part)]
@@ -173,13 +173,13 @@ class TrafficModel:
     def _custom_call(self, computation: str, called: Instruction, reported: float) -> Traffic:
         operands = self._operands(computation, called)
         priced = price(read_call(called, operands), self.custom_calls)
-        found = custom_call_parts(called, operands, priced) if priced else []
+        found = custom_call_operands(called, operands, priced) if priced else []
         traffic = self._traffic(self._moves(computation, called, found), reported, CUSTOM_CALL, *self.work(computation, called))
         confidence = "unknown" if priced is None else "bound" if priced.bound else traffic.confidence
         return dataclasses.replace(traffic, confidence=confidence)
 
     def _moves(
-        self, computation: str, instruction: Instruction, found: Iterable[Part]
+        self, computation: str, instruction: Instruction, found: Iterable[Operand]
     ) -> Iterator[tuple[Item | None, float, str]]:
         """(item or None, correction of its bytes, reason) of each part."""
         found = list(found)
@@ -195,7 +195,7 @@ class TrafficModel:
             elif part.moved:
                 yield None, -part.moved, ON_HOST if part.shape.memory_space == _HOST else ON_CHIP
 
-    def _component(self, computation: str, instruction: Instruction, part: Part) -> str:
+    def _component(self, computation: str, instruction: Instruction, part: Operand) -> str:
         if not isinstance(part.place, int):
             return self.attribution.written(computation, instruction, part.place)
         if part.place < 0:
@@ -225,7 +225,7 @@ class TrafficModel:
         confidence = "unknown" if unpriced else "corrected" if named else "exact"
         return Traffic(tuple(Item(*key, bytes=moved) for key, moved in items.items()), named, work, (), unpriced, confidence)
 
-    def _in_memory(self, part: Part) -> float:
+    def _in_memory(self, part: Operand) -> float:
         """Bytes of a part that move in main memory."""
         space = part.shape.memory_space
         return 0 if space and (self.tiled or space == _HOST) else part.moved

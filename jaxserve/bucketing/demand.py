@@ -7,12 +7,12 @@ from collections.abc import Mapping
 
 from jaxserve.predict.analytical import Analytical, Load
 from jaxserve.programs.bucket import Bucket
-from jaxserve.programs.buckets import Ladder
-from jaxserve.programs.dispatch import runs
+from jaxserve.programs.buckets import Buckets
+from jaxserve.programs.dispatch import dispatch
 from jaxserve.scheduling.plan import Plan
 
 
-def every_shape(rows: int, chunk: tuple[int, int], page: int, widths: tuple[int, ...], *, together: bool) -> Ladder:
+def every_shape(rows: int, chunk: tuple[int, int], page: int, widths: tuple[int, ...], *, together: bool) -> Buckets:
     """The ladder in which each step finds a program with as many rows as it has: no limit on programs.
 
     Args:
@@ -22,7 +22,7 @@ def every_shape(rows: int, chunk: tuple[int, int], page: int, widths: tuple[int,
       together: decodes and prompts of a step run as one program.
     """
     batches = tuple(range(1, rows + 1))
-    return Ladder(batches, widths, chunk, page, tuple(range(1, chunk[0])), batches if together else ())
+    return Buckets(batches, widths, chunk, page, tuple(range(1, chunk[0])), batches if together else ())
 
 
 @dataclasses.dataclass
@@ -60,7 +60,7 @@ class Demand:
         if plan.steps > 1 or plan.verifies:
             raise ValueError(f"plan {plan.step} repeats steps or verifies drafts, which bucket economics has no shapes for")
         predictor, seconds = self.predictor, 0.0
-        for run in runs(plan, predictor.ladder):
+        for run in dispatch(plan, predictor.ladder):
             assert run.bucket is not None
             live = predictor.load(run.starts, None, run.pieces)
             filled = predictor.run_load(run)

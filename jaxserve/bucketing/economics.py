@@ -12,7 +12,7 @@ from jaxserve.bucketing.demand import Demand, rows_and_pieces
 from jaxserve.bucketing.shapes import Shapes
 from jaxserve.bucketing.sizes import best_sizes, halvings, sets
 from jaxserve.programs.bucket import Bucket
-from jaxserve.programs.buckets import Ladder
+from jaxserve.programs.buckets import Buckets
 from models.errors import UserError
 
 _SETS = 2000  # of widths, all of which are tried
@@ -28,7 +28,7 @@ class Choice:
       exact: no other ladder of as many programs costs less.
     """
 
-    ladder: Ladder
+    ladder: Buckets
     seconds: float
     exact: bool = False
 
@@ -118,11 +118,11 @@ class Economics:
                     found += [self._ladder(batches, prefills, mixed, widths) for batches in halvings(rows, room)]
         return min(map(self.of, found), key=lambda choice: choice.seconds)
 
-    def of(self, ladder: Ladder) -> Choice:
+    def of(self, ladder: Buckets) -> Choice:
         """What the run costs on any ladder with the same limits."""
         return Choice(ladder, sum(share.seconds for share in self.shares(ladder)))
 
-    def shares(self, ladder: Ladder) -> list[Share]:
+    def shares(self, ladder: Buckets) -> list[Share]:
         """What each program of a ladder runs, by the ladder's own choice for every step."""
         found = {bucket: Share(bucket) for bucket in ladder.buckets()}
         predictor = self.predictor
@@ -176,12 +176,12 @@ class Economics:
                 return best, at
             best, at = found, turned
 
-    def _ladder(self, batches: Sequence[int], prefills: Sequence[int], mixed: Sequence[int], widths: Sequence[int]) -> Ladder:
+    def _ladder(self, batches: Sequence[int], prefills: Sequence[int], mixed: Sequence[int], widths: Sequence[int]) -> Buckets:
         every = self.every
-        return Ladder(tuple(batches), tuple(widths), every.chunk, every.page, tuple(prefills[:-1]), tuple(mixed))
+        return Buckets(tuple(batches), tuple(widths), every.chunk, every.page, tuple(prefills[:-1]), tuple(mixed))
 
 
-def _program(ladder: Ladder, asked: Bucket) -> Bucket:
+def _program(ladder: Buckets, asked: Bucket) -> Bucket:
     """The program of a ladder for a step of the shape `asked`."""
     rows, pieces = rows_and_pieces(asked)
     tokens = asked.width * ladder.page

@@ -10,7 +10,7 @@ import numpy as np
 from jaxserve.bucketing.demand import Cell, rows_and_pieces
 from jaxserve.predict.analytical import Analytical
 from jaxserve.programs.bucket import Bucket
-from jaxserve.programs.buckets import Ladder
+from jaxserve.programs.buckets import Buckets
 
 
 class Shapes:
@@ -21,7 +21,7 @@ class Shapes:
       together: decodes and prompts of a step run as one program. Tables have one width then.
     """
 
-    def __init__(self, ladder: Ladder, cells: Mapping[Bucket, Sequence[Cell]], predictor: Analytical):
+    def __init__(self, ladder: Buckets, cells: Mapping[Bucket, Sequence[Cell]], predictor: Analytical):
         asked = {bucket.width for bucket in cells}
         self.widths = (*sorted(asked - {ladder.widths[-1]}), ladder.widths[-1])
         self.together = bool(ladder.mixed)

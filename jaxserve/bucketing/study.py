@@ -20,8 +20,8 @@ from jaxserve.kv.paged import Paged
 from jaxserve.load.served import REFUSED
 from jaxserve.load.trace import count_lines, read_trace, requests
 from jaxserve.predict.analytical import Analytical, Attention
-from jaxserve.programs.buckets import Ladder
-from jaxserve.programs.dispatch import Run, runs
+from jaxserve.programs.buckets import Buckets
+from jaxserve.programs.dispatch import Run, dispatch
 from jaxserve.scheduling.chunked import Chunked
 from jaxserve.scheduling.continuous import Continuous
 from jaxserve.scheduling.disaggregated import Disaggregated
@@ -32,7 +32,7 @@ from jaxserve.scheduling.policy import Policy
 from jaxserve.scheduling.state import State
 from jaxserve.scheduling.static import Static
 from jaxserve.scheduling.transfer import Link
-from jaxserve.simulator.run import Simulated, simulate
+from jaxserve.simulator.run import SimulationResult, simulate
 from models.errors import UserError
 
 POOL = 0.9  # of the memory that weights leave, for KV; the rest is for what programs need beside
@@ -41,7 +41,7 @@ Bar = Callable[[str, int], Callable[[int], None]]
 
 
 @dataclasses.dataclass(frozen=True)
-class Asked:
+class BucketingSpec:
     """The options of the command; see its --help.
 
     Attributes:
@@ -102,11 +102,11 @@ class Study(NamedTuple):
       best, powers, every: ladders: the one that was looked for, the usual one with as many programs, and all there could be.
     """
 
-    asked: Asked
+    asked: BucketingSpec
     chip: Chip
     context: int
     pages: int
-    run: Simulated
+    run: SimulationResult
     economics: Economics
     best: Choice
     powers: Choice
@@ -123,7 +123,7 @@ class Study(NamedTuple):
         return choice.seconds - self.economics.live
 
 
-def study(asked: Asked, bar: Bar) -> Study:
+def study(asked: BucketingSpec, bar: Bar) -> Study:
     """Simulate and choose.
 
     Raises:
@@ -167,9 +167,9 @@ def study(asked: Asked, bar: Bar) -> Study:
     return Study(asked, chip, context, pages, run, economics, best, powers, every, cliffs)
 
 
-def cliff(prompt: int, ladder: Ladder, predictor: Analytical) -> Cliff:
+def cliff(prompt: int, ladder: Buckets, predictor: Analytical) -> Cliff:
     """What a prompt of so many tokens runs on a ladder. `predictor` may be of another ladder with the same largest prefill."""
-    found = runs(Plan(0, ids=(0,), starts=(0,), counts=(prompt,), draws=(1,)), ladder)
+    found = dispatch(Plan(0, ids=(0,), starts=(0,), counts=(prompt,), draws=(1,)), ladder)
     tokens, seconds, wasted = 0, 0.0, 0.0
     for run in found:
         assert run.bucket is not None
@@ -185,7 +185,7 @@ def shapes(cliff: Cliff) -> str:
     return ", ".join(name if count == 1 else f"{count} times {name}" for name, count in names.items())
 
 
-def _pages(asked: Asked, chip: Chip, held: Deployment) -> int:
+def _pages(asked: BucketingSpec, chip: Chip, held: Deployment) -> int:
     """Pages of a pool that takes most of what the weights leave."""
     room = fit(held.architecture, chip, dtype=asked.dtype, kv_dtype=asked.kv_dtype)
     pages = int(POOL * (float(chip.memory) - room.weights) / (held.kv_bytes_per_token * asked.page))
@@ -194,7 +194,7 @@ def _pages(asked: Asked, chip: Chip, held: Deployment) -> int:
     return pages
 
 
-def _policy(asked: Asked, context: int, chip: Chip, held: Deployment) -> Policy:
+def _policy(asked: BucketingSpec, context: int, chip: Chip, held: Deployment) -> Policy:
     limits = Limits(rows=asked.rows, context=context)
     if asked.policy == "chunked":
         return Chunked(limits, asked.budget)

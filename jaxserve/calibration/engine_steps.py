@@ -8,18 +8,18 @@ from pathlib import Path
 import numpy as np
 
 from jaxserve.engine.engine import Engine
-from jaxserve.programs.buckets import Ladder
-from jaxserve.programs.dispatch import runs
+from jaxserve.programs.buckets import Buckets
+from jaxserve.programs.dispatch import dispatch
 from jaxserve.sampling_params import SamplingParams
+from jaxserve.scheduling.observer import Observer
 from jaxserve.scheduling.plan import Plan
 from jaxserve.scheduling.state import State
 from jaxserve.scheduling.step_record import StepRecord
-from jaxserve.scheduling.watch import Watch
 from jaxserve.steplog.replay import trusted
 from models.errors import UserError
 
 
-class EngineSteps(Watch):
+class EngineSteps(Observer):
     """Keeps every plan that has rows until its record comes.
 
     Attributes:
@@ -38,7 +38,7 @@ class EngineSteps(Watch):
         self.steps.append((self._plans.pop(record.step), record))
 
 
-def logged_steps(log: Path, ladder: Ladder) -> list[tuple[Plan, StepRecord]]:
+def logged_steps(log: Path, ladder: Buckets) -> list[tuple[Plan, StepRecord]]:
     """Those of a step log.
 
     Args:
@@ -52,7 +52,7 @@ def logged_steps(log: Path, ladder: Ladder) -> list[tuple[Plan, StepRecord]]:
     if not watch.steps:
         raise UserError(f"{log}: no step in it was timed; give the log of an engine (python -m jaxserve.generate --log)")
     for plan, record in watch.steps:
-        names = tuple([run.bucket.name for run in runs(plan, ladder) if run.bucket])
+        names = tuple([run.bucket.name for run in dispatch(plan, ladder) if run.bucket])
         if names != record.programs:
             raise UserError(
                 f"{log}: step {record.step} ran {list(record.programs)}, where these settings run {list(names)}; give those of that engine"

@@ -13,7 +13,7 @@ import numpy as np
 
 from jaxserve.predict.executed import rows_of
 from jaxserve.programs.bucket import Bucket
-from jaxserve.programs.buckets import Ladder
+from jaxserve.programs.buckets import Buckets
 from jaxserve.programs.dispatch import Piece, Run
 from jaxserve.programs.program_set import Programs, blank
 from jaxserve.programs.step import Work
@@ -44,13 +44,13 @@ class Cell(NamedTuple):
         return self.run.bucket
 
 
-def cells(ladder: Ladder, contexts: Sequence[int]) -> list[Cell]:
+def cells(ladder: Buckets, contexts: Sequence[int]) -> list[Cell]:
     """Every program with the widest tables, but for those that repeat others, at each of the contexts that its rows can have."""
     buckets = [bucket for bucket in ladder.buckets() if bucket.steps == 1 and bucket.width == ladder.widths[-1]]
     return [cell for bucket in buckets for cell in _of(bucket, ladder, contexts)]
 
 
-def _of(bucket: Bucket, ladder: Ladder, contexts: Sequence[int]) -> Iterator[Cell]:
+def _of(bucket: Bucket, ladder: Buckets, contexts: Sequence[int]) -> Iterator[Cell]:
     rows, pieces = rows_of(bucket)
     kind = "verify" if bucket.verify else "mixed" if rows and pieces else "decode" if rows else "prefill"
     first, query = bucket.shape[0][1] if rows else 0, bucket.shape[-1][1]

@@ -10,7 +10,7 @@ from costmodel.calibration.calibration import Calibration
 from costmodel.calibration.parameter import Parameter
 from costmodel.terminal.json_file import read_out
 from jaxserve.predict.calibrated import Calibrated, Model
-from jaxserve.programs.buckets import Ladder
+from jaxserve.programs.buckets import Buckets
 from models.errors import UserError
 
 
@@ -30,9 +30,9 @@ class Machine(NamedTuple):
     model: str
     dtype: str
     kv_dtype: str
-    ladder: Ladder
+    ladder: Buckets
 
-    def predictor(self, config: Model, ladder: Ladder | None = None) -> Calibrated:
+    def predictor(self, config: Model, ladder: Buckets | None = None) -> Calibrated:
         """What plans take here.
 
         Args:
@@ -61,7 +61,7 @@ class Machine(NamedTuple):
             gap = Parameter(**given["gap"])
         except TypeError:
             raise UserError("its gap is none; give the file as python -m jaxserve.calibrate --out wrote it") from None
-        calibration, ladder = Calibration.from_json(given["calibration"]), Ladder.from_json(given["ladder"])
+        calibration, ladder = Calibration.from_json(given["calibration"]), Buckets.from_json(given["ladder"])
         return cls(calibration, gap, str(given["model"]), str(given["dtype"]), str(given["kv_dtype"]), ladder)
 
     @classmethod

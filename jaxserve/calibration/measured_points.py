@@ -12,7 +12,7 @@ from costmodel.arch.catalog import as_architecture
 from costmodel.calibration.noise import Noise, noise
 from costmodel.hardware.clock import RunQueue
 from jaxserve.calibration.grid import Bench, Cell, cells, turns
-from jaxserve.engine.build import Setup
+from jaxserve.engine.build import EngineBuild
 from jaxserve.engine.engine import Engine
 from jaxserve.engine.model import load_model
 from jaxserve.predict.executed import Executed, Figures
@@ -61,7 +61,7 @@ class Measured(NamedTuple):
 
 
 def measure_points(
-    setup: Setup,
+    setup: EngineBuild,
     engine: Engine,
     contexts: Sequence[int],
     rounds: int,

@@ -24,8 +24,8 @@ from jaxserve.calibration.engine_runs import EngineRuns, Steps, sizes, stretches
 from jaxserve.calibration.engine_steps import EngineSteps, logged_steps
 from jaxserve.calibration.machine import Machine
 from jaxserve.calibration.measured_points import Measured, Point, measure_points
-from jaxserve.engine.build import Setup, choose
-from jaxserve.engine.config import ServeSettings
+from jaxserve.engine.build import EngineBuild, choose
+from jaxserve.engine.config import EngineConfig
 from jaxserve.predict.executed import Executed, Figures
 from jaxserve.programs.progress import Bar
 from jaxserve.scheduling.plan import Plan
@@ -61,7 +61,7 @@ class Found(NamedTuple):
       engine: what the calibrating steps take over what a fit of the programs alone says, in the median over steps, as a share.
     """
 
-    setup: Setup
+    setup: EngineBuild
     machine: Machine
     measured: Measured
     calibrating: int
@@ -71,7 +71,7 @@ class Found(NamedTuple):
 
 
 def calibrate(
-    settings: ServeSettings, contexts: Sequence[int], *, rounds: int, requests: int, log: Path | None, bar: Bar
+    settings: EngineConfig, contexts: Sequence[int], *, rounds: int, requests: int, log: Path | None, bar: Bar
 ) -> Found:
     """All of it.
 

@@ -11,16 +11,16 @@ from costmodel.cli.choices import ModelChoice, choose_chip, choose_model
 from costmodel.sizing import Placement
 from jaxserve.calibration.machine import Machine
 from jaxserve.deployment.compiled_steps import compiled_steps
-from jaxserve.deployment.kv_pool import beside, pool_of
+from jaxserve.deployment.kv_pool import memory_besides_kv, pool_of
 from jaxserve.deployment.lengths import Lengths
 from jaxserve.deployment.machine_steps import machine_steps
 from jaxserve.deployment.step_times import StepTimes, check_sources, decode_plan, step_times
-from jaxserve.engine.config import ServeSettings
+from jaxserve.engine.config import EngineConfig
 from jaxserve.kv.paged import Paged
-from jaxserve.load.asked import Asked as LoadAsked
 from jaxserve.load.measure import check_clients
 from jaxserve.load.result import Pool as Known
 from jaxserve.load.session import Bar
+from jaxserve.load.spec import LoadSpec as LoadAsked
 from jaxserve.scheduling.policy import Policy
 from jaxserve.scheduling.state import State
 from jaxserve.simulator.faults import Fault, Faults
@@ -30,7 +30,7 @@ BUDGET = 512  # tokens of a step where nothing is said
 
 
 @dataclasses.dataclass(frozen=True)
-class Asked:
+class DeploymentSpec:
     """The options of the command that are about the deployment; see its --help. Sizes are B.
 
     Attributes:
@@ -45,7 +45,7 @@ class Asked:
     tensor_parallel: int
     dtype: str
     kv_dtype: str | None
-    policy: ServeSettings
+    policy: EngineConfig
     kv_pool: int | None
     pages: int | None
     page: int
@@ -93,7 +93,7 @@ class Deployment:
       steps: what they take.
     """
 
-    asked: Asked
+    asked: DeploymentSpec
     chosen: ModelChoice
     placement: Placement
     fit: Fit
@@ -118,7 +118,7 @@ class Deployment:
         return Known(self.pool.usable * self.asked.policy.workers, self.asked.page)
 
 
-def deploy(asked: Asked, load: LoadAsked, faults: tuple[Fault, ...], bar: Bar) -> Deployment:
+def deploy(asked: DeploymentSpec, load: LoadAsked, faults: tuple[Fault, ...], bar: Bar) -> Deployment:
     """Make every choice that the options leave open.
 
     Args:
@@ -145,19 +145,19 @@ def deploy(asked: Asked, load: LoadAsked, faults: tuple[Fault, ...], bar: Bar) -
     return made
 
 
-def _pool(asked: Asked, placement: Placement) -> tuple[Pool, Fit]:
+def _pool(asked: DeploymentSpec, placement: Placement) -> tuple[Pool, Fit]:
     """The pool, and what is beside it. Raises UserError where that does not fit the chips."""
     size: float | None = asked.kv_pool
     if asked.pages is not None:
         size = asked.pages * (placement.pool(1.0, asked.page).token * asked.page + ENTRY)
     tokens = asked.budget if asked.cuts else asked.rows
-    found = beside(placement, size, asked.rows, tokens, asked.reserve)
+    found = memory_besides_kv(placement, size, asked.rows, tokens, asked.reserve)
     if not found.fits:
         raise UserError(f"{found.verdict}; give a smaller --kv-pool, more --tensor-parallel or another --chip")
     return pool_of(placement, found, size, asked.page, 0.0 if asked.pages else asked.headroom), found
 
 
-def _check_pool(asked: Asked, pool: Pool, longest: int) -> None:
+def _check_pool(asked: DeploymentSpec, pool: Pool, longest: int) -> None:
     if (needed := pool.pages_of(longest)) > pool.usable:
         raise UserError(
             f"the longest request has {longest} tokens in {needed} pages, and the pool has {pool.usable} of {pool.page} tokens each: it "
@@ -165,7 +165,7 @@ def _check_pool(asked: Asked, pool: Pool, longest: int) -> None:
         )
 
 
-def _steps(asked: Asked, placement: Placement, chosen: ModelChoice, longest: int, bar: Bar) -> StepTimes:
+def _steps(asked: DeploymentSpec, placement: Placement, chosen: ModelChoice, longest: int, bar: Bar) -> StepTimes:
     if asked.machine is not None:
         machine = Machine.read(asked.machine)
         return machine_steps(placement, asked.machine, machine, page=asked.page, caps=(asked.rows,), context=longest)

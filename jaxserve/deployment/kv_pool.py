@@ -7,7 +7,7 @@ from costmodel.sizing import Placement
 from models.errors import UserError
 
 
-def beside(placement: Placement, kv_pool: float | None, rows: int, tokens: int, reserve: float) -> Fit:
+def memory_besides_kv(placement: Placement, kv_pool: float | None, rows: int, tokens: int, reserve: float) -> Fit:
     """What is beside the KV pool, and whether that fits with it.
 
     Args:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from costmodel.cli.choices import ModelChoice
-from jaxserve.load.asked import Asked
 from jaxserve.load.source import Traced
+from jaxserve.load.spec import LoadSpec
 from jaxserve.simulator.faults import Burst, Fault, Leave
 from models.errors import UserError
 
@@ -25,7 +25,7 @@ class Lengths(NamedTuple):
     shortest: int
 
     @classmethod
-    def of(cls, load: Asked, faults: Sequence[Fault], chosen: ModelChoice) -> Lengths:
+    def of(cls, load: LoadSpec, faults: Sequence[Fault], chosen: ModelChoice) -> Lengths:
         """Look at all of them.
 
         Raises:

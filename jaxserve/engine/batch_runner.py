@@ -7,14 +7,14 @@ from collections.abc import Generator, Iterable, Sequence
 from costmodel.terminal.endings import Shield
 from jaxserve.engine.engine import Engine
 from jaxserve.engine.input_processor import Given, numbered
-from jaxserve.engine.request_handle import Handle, Piece
+from jaxserve.engine.request_handle import Piece, RequestHandle
 from jaxserve.sampling_params import SamplingParams
 
 PRIORITY = 1
 Ask = tuple[Given, SamplingParams]  # a prompt, and what is asked of its answers
 
 
-class Offline:
+class BatchRunner:
     """A list of requests on an engine, which may serve others beside.
 
     Args:
@@ -31,8 +31,8 @@ class Offline:
 
     def __init__(self, engine: Engine, asks: Sequence[Ask]):
         self.engine, self._asks = engine, list(asks)
-        self.handles: list[Handle] = []
-        self.live: dict[Handle, int] = {}
+        self.handles: list[RequestHandle] = []
+        self.live: dict[RequestHandle, int] = {}
         self._shield = Shield()
         if self._size is not None:  # then some come to the engine only when others have ended
             for number, ask in enumerate(self._asks, start=1):

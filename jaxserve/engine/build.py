@@ -11,19 +11,19 @@ import jax.numpy as jnp
 
 from costmodel.hardware.ceilings import Ceilings, ceilings
 from jaxserve.engine.choose_buckets import fitted, make_ladder, read_ladder
-from jaxserve.engine.config import ServeSettings
+from jaxserve.engine.config import EngineConfig
 from jaxserve.engine.engine import Engine
 from jaxserve.engine.input_processor import fresh_seed
-from jaxserve.engine.kv_budget import Room, make_room
+from jaxserve.engine.kv_budget import KVBudget, kv_budget
 from jaxserve.engine.model import Model, choose_dtype, load_model
 from jaxserve.predict.analytical import Analytical
-from jaxserve.programs.buckets import Ladder
+from jaxserve.programs.buckets import Buckets
 from jaxserve.programs.compile_cache import CompileCache
 from jaxserve.programs.features import PLAIN, Features
 from jaxserve.programs.memory import weight_bytes
 from jaxserve.programs.progress import Bar, Compiling
+from jaxserve.scheduling.observer import Observer
 from jaxserve.scheduling.policy import Policy
-from jaxserve.scheduling.watch import Watch
 from models.checkpoint.base import Checkpoint
 from models.checkpoint.load import check
 from models.checkpoint.random import RandomCheckpoint
@@ -41,7 +41,7 @@ def silent(what: str, total: int, note: Callable[[], str] = str) -> Callable[[in
 
 
 @dataclasses.dataclass(frozen=True)
-class Setup:
+class EngineBuild:
     """An engine as it will be: every choice is made and nothing is loaded.
 
     Attributes:
@@ -51,15 +51,15 @@ class Setup:
       room: the KV memory, and why it has its size.
     """
 
-    settings: ServeSettings
+    settings: EngineConfig
     checkpoint: Checkpoint | RandomCheckpoint
     tokenizer: Tokenizer
     dtype: str
     dtype_reason: str
     context: int
     policy: Policy
-    ladder: Ladder
-    room: Room
+    ladder: Buckets
+    room: KVBudget
 
     @property
     def provenance(self) -> Provenance:
@@ -88,7 +88,7 @@ class Setup:
         model: Model,
         features: Features = PLAIN,
         *,
-        log: Watch | None = None,
+        log: Observer | None = None,
         bar: Bar = silent,
         seeds: Callable[[], int] = fresh_seed,
     ) -> Engine:
@@ -131,8 +131,8 @@ class Setup:
 
 
 def choose(
-    settings: ServeSettings, checkpoint: Checkpoint | RandomCheckpoint | None = None, tokenizer: Tokenizer | None = None
-) -> Setup:
+    settings: EngineConfig, checkpoint: Checkpoint | RandomCheckpoint | None = None, tokenizer: Tokenizer | None = None
+) -> EngineBuild:
     """Make every choice that settings leave open.
 
     Args:
@@ -158,16 +158,16 @@ def choose(
     size = checkpoint.config.kv_bytes_per_token(jnp.dtype(room.pool.dtype).itemsize)
     pieces, query = ladder.chunk
     policy = settings.scheduling(rows, token_bytes=size, budget=rows + pieces * query, piece=query)
-    return Setup(settings, checkpoint, tokenizer or checkpoint.tokenizer(), dtype, why, context, policy, ladder, room)
+    return EngineBuild(settings, checkpoint, tokenizer or checkpoint.tokenizer(), dtype, why, context, policy, ladder, room)
 
 
 def _dtype(
-    settings: ServeSettings, checkpoint: Checkpoint | RandomCheckpoint, ladder: Ladder, rows: int, context: int
-) -> tuple[str, str, Room]:
+    settings: EngineConfig, checkpoint: Checkpoint | RandomCheckpoint, ladder: Buckets, rows: int, context: int
+) -> tuple[str, str, KVBudget]:
     """(dtype of the weights, why, room), with the memory checked for it: for the smallest one before the choice is measured."""
 
-    def room(dtype: str) -> Room:
-        return make_room(settings, checkpoint, dtype, rows=rows, context=context, ladder=ladder)
+    def room(dtype: str) -> KVBudget:
+        return kv_budget(settings, checkpoint, dtype, rows=rows, context=context, ladder=ladder)
 
     first = room("bfloat16" if settings.dtype == "auto" else settings.dtype)
     dtype, why = choose_dtype(settings.dtype, rows)

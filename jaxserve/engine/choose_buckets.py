@@ -8,8 +8,8 @@ from pathlib import Path
 import jax
 
 from costmodel.terminal.json_file import read_out
-from jaxserve.engine.config import PAGE, ServeSettings
-from jaxserve.programs.buckets import Ladder, powers
+from jaxserve.engine.config import PAGE, EngineConfig
+from jaxserve.programs.buckets import Buckets, powers
 from models.errors import UserError
 
 # (pieces of prompts that the largest prefill program runs at once, tokens of each). On a CPU 256 tokens are enough to be bound by
@@ -21,32 +21,32 @@ MANY = 16  # rows
 UNIFORM = 16  # rows of the one program of a batch-invariant engine come in so many: a kernel takes none of them by another way
 
 
-def read_ladder(file: str | Path) -> Ladder:
+def read_ladder(file: str | Path) -> Buckets:
     """A ladder that `python -m jaxserve.buckets --out` wrote.
 
     Raises:
       UserError: the file is missing, can't be read, or holds no ladder.
     """
-    return read_out(Path(file), "jaxserve.buckets", Ladder.from_json)
+    return read_out(Path(file), "jaxserve.buckets", Buckets.from_json)
 
 
-def make_ladder(settings: ServeSettings, rows: int, context: int) -> Ladder:
+def make_ladder(settings: EngineConfig, rows: int, context: int) -> Buckets:
     """Powers of two: as few programs as serve well, for each takes seconds to compile.
 
     Decodes of 1, 2, 4, ... `rows`; prefills of a few pieces of prompts and of many. Only where a policy mixes decodes with prompts in
     every step there are programs for both: with all rows and, where they are many, with an eighth of them. A batch-invariant engine
-    has one program for everything, see `Ladder.uniform`.
+    has one program for everything, see `Buckets.uniform`.
     """
     unit, width = (settings.page_size or PAGE, None) if settings.kv == "paged" else (context, 1)
     widths = (width or -(-context // unit),)
     if settings.batch_invariant:
         fixed = -(-rows // UNIFORM) * UNIFORM
-        return Ladder((fixed,), widths, (fixed, 1), unit)
+        return Buckets((fixed,), widths, (fixed, 1), unit)
     most, tokens = PIECES.get(jax.default_backend(), LONG_PIECES)
     query = min(tokens, powers(context, smallest=2)[-1])
     pieces = min(most, rows * -(-context // query))
     mixed = (*((rows // 8,) if rows >= MANY else ()), rows) if settings.mixes else ()
-    return Ladder(
+    return Buckets(
         batches=tuple(sorted({*(size for size in powers(rows) if size < rows), rows})),
         widths=widths,
         chunk=(pieces, query),
@@ -58,7 +58,7 @@ def make_ladder(settings: ServeSettings, rows: int, context: int) -> Ladder:
     )
 
 
-def fitted(settings: ServeSettings, ladder: Ladder, rows: int, context: int) -> Ladder:
+def fitted(settings: EngineConfig, ladder: Buckets, rows: int, context: int) -> Buckets:
     """A given ladder with what the settings ask for beside.
 
     Raises:
@@ -86,6 +86,6 @@ def _up_to(sizes: tuple[int, ...], rows: int) -> tuple[int, ...]:
     return tuple(size for before, size in zip((0, *sizes), sizes, strict=False) if before < rows)
 
 
-def _drafts(settings: ServeSettings) -> int:
+def _drafts(settings: EngineConfig) -> int:
     """That programs verify: none where nobody makes any."""
     return settings.drafter.drafts if settings.drafter else 0

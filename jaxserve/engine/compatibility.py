@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from jaxserve.engine.model import Model
-from jaxserve.kv.layout import Pool
-from jaxserve.programs.buckets import Ladder
+from jaxserve.kv.layout import KVLayout
+from jaxserve.programs.buckets import Buckets
 from jaxserve.programs.features import Features
 from jaxserve.scheduling.policy import Policy
 from jaxserve.speculative.ngram import NGram
 from models.errors import UserError
 
 
-def check_reach(
-    model: Model, policy: Policy, pool: Pool, ladder: Ladder, features: Features, drafter: NGram | None, workers: int
+def check_compatibility(
+    model: Model, policy: Policy, pool: KVLayout, ladder: Buckets, features: Features, drafter: NGram | None, workers: int
 ) -> int:
     """Tokens of the longest sequence that all of them can serve.
 

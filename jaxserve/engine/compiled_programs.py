@@ -6,10 +6,10 @@ import dataclasses
 from collections.abc import Callable
 from typing import Self
 
-from jaxserve.engine.kv_copier import Mover
+from jaxserve.engine.kv_copier import KVCopier
 from jaxserve.engine.model import Model
-from jaxserve.kv.layout import Pool
-from jaxserve.programs.buckets import Ladder
+from jaxserve.kv.layout import KVLayout
+from jaxserve.programs.buckets import Buckets
 from jaxserve.programs.compile_cache import CompileCache
 from jaxserve.programs.features import Features
 from jaxserve.programs.program_set import Program, Programs, compile_programs
@@ -18,22 +18,22 @@ from models.layers import KV
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Prepared:
+class CompiledPrograms:
     """Programs and copies, and what they were compiled for. It holds no KV and no request."""
 
     model: Model
-    pool: Pool
-    ladder: Ladder
+    pool: KVLayout
+    ladder: Buckets
     features: Features
     programs: Programs
-    mover: Mover
+    mover: KVCopier
 
     @classmethod
     def of(
         cls,
         model: Model,
-        pool: Pool,
-        ladder: Ladder,
+        pool: KVLayout,
+        ladder: Buckets,
         features: Features,
         kv: KV,
         *,
@@ -51,12 +51,12 @@ class Prepared:
         """
         step = dataclasses.replace(model.step, features=features)
         programs = compile_programs(step, model.serving, kv, ladder.buckets(), done=compiled, cache=cache)
-        mover = Mover(kv, ladder.batches[-1], workers=workers > 1, cache=cache)
+        mover = KVCopier(kv, ladder.batches[-1], workers=workers > 1, cache=cache)
         if cache:
             cache.tell()
         return cls(model, pool, ladder, features, programs, mover)
 
-    def check(self, model: Model, pool: Pool, ladder: Ladder, features: Features, workers: int) -> None:
+    def check(self, model: Model, pool: KVLayout, ladder: Buckets, features: Features, workers: int) -> None:
         """Raises UserError where an engine of these parts can't serve with it."""
         if model is not self.model:
             raise UserError(f"what was prepared is for another model, {self.model.name}; prepare {model.name} by itself")

@@ -53,7 +53,7 @@ _NUMBERS: tuple[tuple[str, Callable[[float], bool], str], ...] = (
 
 
 @dataclasses.dataclass(frozen=True)
-class ServeSettings:
+class EngineConfig:
     """An engine, as `LLM` and `python -m jaxserve.generate` take it.
 
     Attributes:

@@ -10,18 +10,18 @@ import math
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from jaxserve.engine.input_batch import Seats
-from jaxserve.engine.model_runner import Executor, Flight
-from jaxserve.engine.output_processor import Clients
-from jaxserve.engine.prepare_inputs import Packer
+from jaxserve.engine.input_batch import InputBatch
+from jaxserve.engine.model_runner import InFlightStep, ModelRunner
+from jaxserve.engine.output_processor import OutputProcessor
+from jaxserve.engine.prepare_inputs import InputPreparer
 from jaxserve.engine.request_handle import Piece
-from jaxserve.scheduling.kinds import Kinds
 from jaxserve.scheduling.plan import HandOff, Plan
 from jaxserve.scheduling.scheduler import Scheduler
 from jaxserve.scheduling.step_record import StepRecord
+from jaxserve.scheduling.token_counts import TokenCounts
 
 
-class Loop:
+class EngineCore:
     """Turns until nothing is left to do.
 
     Args:
@@ -35,10 +35,10 @@ class Loop:
     def __init__(
         self,
         scheduler: Scheduler,
-        clients: Clients,
-        packer: Packer,
-        seats: Seats,
-        executors: Sequence[Executor],
+        clients: OutputProcessor,
+        packer: InputPreparer,
+        seats: InputBatch,
+        executors: Sequence[ModelRunner],
         *,
         stepped: Callable[[StepRecord], None],
         predictor: Callable[[Plan], float] | None,
@@ -47,8 +47,8 @@ class Loop:
         self._scheduler, self._clients, self._packer, self._seats = scheduler, clients, packer, seats
         self._executors, self._stepped, self._predictor = executors, stepped, predictor
         self._clock = clock
-        self._planned: deque[Flight] = deque()  # not handed over yet
-        self._flying: deque[Flight] = deque()  # not answered yet
+        self._planned: deque[InFlightStep] = deque()  # not handed over yet
+        self._flying: deque[InFlightStep] = deque()  # not answered yet
         self._ask = True  # whether the policy may have something new to say
         self.preempted = 0  # rows, so far, that had to give up their memory
         self._free = math.nan  # s, since when the device has had nothing to do for want of the host
@@ -106,7 +106,7 @@ class Loop:
             if plan.ids:
                 self._seat(plan)
                 calls = self._packer.pack(plan, self._clients.drafts, self._clients.special)
-                flight = Flight(plan, calls)
+                flight = InFlightStep(plan, calls)
                 self._planned.append(flight)
                 self._hand_over()
                 self._note(flight)
@@ -115,9 +115,9 @@ class Loop:
         self._ask = False
         return expired
 
-    def _note(self, flight: Flight) -> None:
+    def _note(self, flight: InFlightStep) -> None:
         """What its record will say of the plan: found out only now that the device has something to do meanwhile."""
-        flight.kinds, flight.digest = Kinds.of(flight.plan, self._scheduler.state), flight.plan.digest
+        flight.kinds, flight.digest = TokenCounts.of(flight.plan, self._scheduler.state), flight.plan.digest
         flight.predicted = self._predictor(flight.plan) if self._predictor else None
 
     def _seat(self, plan: Plan) -> None:
@@ -143,7 +143,7 @@ class Loop:
             self._flying.append(flight)
             busy.add(flight.plan.worker)
 
-    def _land(self, flight: Flight) -> list[Piece]:
+    def _land(self, flight: InFlightStep) -> list[Piece]:
         """Wait for a step, hand over the next one, and then see to what it brought."""
         plan, ids = flight.plan, flight.plan.ids
         executor = self._executors[plan.worker]
@@ -160,7 +160,7 @@ class Loop:
             for id, start, count, draws, tokens in zip(ids, plan.starts, plan.counts, plan.draws, outcome.tokens, strict=True):
                 if draws >= count:  # not at the end of a prompt, where what was drawn is known already
                     self._seats.tell(id, start + 1, tokens)
-        for end in self._scheduler.fold(plan, outcome, now):
+        for end in self._scheduler.update(plan, outcome, now):
             self.drop(end.id)
         self._ask = True
         self._stepped(self._record(flight, sum(len(piece.tokens) for piece in pieces), pages, now - since, now))
@@ -173,7 +173,7 @@ class Loop:
         return list(zip(source, target, strict=False))[move.start // unit : -(-move.stop // unit)]
 
     @staticmethod
-    def _record(flight: Flight, drawn: int, pages: int, measured: float, now: float) -> StepRecord:
+    def _record(flight: InFlightStep, drawn: int, pages: int, measured: float, now: float) -> StepRecord:
         plan = flight.plan
         return StepRecord(
             step=plan.step,

@@ -10,31 +10,31 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from jaxserve.engine.compatibility import check_reach
-from jaxserve.engine.compiled_programs import Prepared
-from jaxserve.engine.core import Loop
-from jaxserve.engine.input_batch import Seats
-from jaxserve.engine.input_processor import Given, Intake, checked, fresh_seed
+from jaxserve.engine.compatibility import check_compatibility
+from jaxserve.engine.compiled_programs import CompiledPrograms
+from jaxserve.engine.core import EngineCore
+from jaxserve.engine.input_batch import InputBatch
+from jaxserve.engine.input_processor import Given, InputProcessor, checked, fresh_seed
 from jaxserve.engine.model import Model
-from jaxserve.engine.model_runner import Executor
-from jaxserve.engine.output_processor import Clients
-from jaxserve.engine.prepare_inputs import Packer
-from jaxserve.engine.request_handle import Handle, Piece
+from jaxserve.engine.model_runner import ModelRunner
+from jaxserve.engine.output_processor import OutputProcessor
+from jaxserve.engine.prepare_inputs import InputPreparer
+from jaxserve.engine.request_handle import Piece, RequestHandle
 from jaxserve.engine.snapshot import read, taken
-from jaxserve.engine.stats import Status, Tally, recorder
-from jaxserve.kv.layout import Pool
-from jaxserve.programs.buckets import Ladder
+from jaxserve.engine.stats import EngineStats, Tally, recorder
+from jaxserve.kv.layout import KVLayout
+from jaxserve.programs.buckets import Buckets
 from jaxserve.programs.compile_cache import CompileCache
 from jaxserve.programs.features import PLAIN, Features
 from jaxserve.programs.program_set import Program
 from jaxserve.sampling_params import SamplingParams
+from jaxserve.scheduling.observer import Observer
 from jaxserve.scheduling.plan import Plan
 from jaxserve.scheduling.policy import Policy
 from jaxserve.scheduling.request import Request
 from jaxserve.scheduling.scheduler import Scheduler
 from jaxserve.scheduling.state import State
 from jaxserve.scheduling.step_record import StepRecord
-from jaxserve.scheduling.watch import Watch
 from jaxserve.speculative.ngram import NGram
 from models.errors import UserError
 
@@ -81,22 +81,22 @@ class Engine:
         self,
         model: Model,
         policy: Policy,
-        pool: Pool,
-        ladder: Ladder,
+        pool: KVLayout,
+        ladder: Buckets,
         *,
         features: Features = PLAIN,
         drafter: NGram | None = None,
         workers: int = 1,
-        log: Watch | None = None,
+        log: Observer | None = None,
         predictor: Callable[[Plan], float] | None = None,
         compiled: Callable[[Program], None] = lambda program: None,
         cache: CompileCache | None = None,
-        prepared: Prepared | None = None,
+        prepared: CompiledPrograms | None = None,
         seeds: Callable[[], int] = fresh_seed,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ):
-        self.context = check_reach(model, policy, pool, ladder, features, drafter, workers)
+        self.context = check_compatibility(model, policy, pool, ladder, features, drafter, workers)
         if prepared:
             prepared.check(model, pool, ladder, features, workers)
         self.model, self.policy, self.pool, self.ladder = model, policy, pool, ladder
@@ -104,23 +104,23 @@ class Engine:
         pools = [
             model.empty_pool(pool.units, pool.unit, pool.dtype, contiguous=pool.kind == "contiguous") for _ in range(workers)
         ]
-        self.prepared = prepared or Prepared.of(
+        self.prepared = prepared or CompiledPrograms.of(
             model, pool, ladder, features, pools[0], workers=workers, compiled=compiled, cache=cache
         )
         self.programs = self.prepared.programs
-        seats = Seats(self.context, ladder.widths[-1], pool.units)
+        seats = InputBatch(self.context, ladder.widths[-1], pool.units)
         self._scheduler = Scheduler(policy, State.of(*(pool.memory() for _ in range(workers))), log)
-        self._intake = Intake(model.tokenizer, model.config.vocab_size, features, self.context, seeds)
-        self._clients = Clients(drafter)
+        self._intake = InputProcessor(model.tokenizer, model.config.vocab_size, features, self.context, seeds)
+        self._clients = OutputProcessor(drafter)
         self._tally, self._clock, self._sleep = Tally(pool.units * workers), clock, sleep
         self._lock = threading.RLock()
         self.failure: BaseException | None = None
-        self._loop = Loop(
+        self._loop = EngineCore(
             self._scheduler,
             self._clients,
-            Packer(ladder, seats, features, pool.units),
+            InputPreparer(ladder, seats, features, pool.units),
             seats,
-            [Executor(self.programs, kv, self.prepared.mover, seats) for kv in pools],
+            [ModelRunner(self.programs, kv, self.prepared.mover, seats) for kv in pools],
             stepped=recorder(self.records, self._tally, log),
             predictor=predictor,
             clock=clock,
@@ -134,7 +134,7 @@ class Engine:
         priority: int = 1,
         timeout: float = math.inf,
         raw: bool = False,
-    ) -> Handle:
+    ) -> RequestHandle:
         """Take a request in. Its tokens come from `step`.
 
         Args:
@@ -194,7 +194,7 @@ class Engine:
         return self.failure is not None or self._loop.idle
 
     @property
-    def live(self) -> list[Handle]:
+    def live(self) -> list[RequestHandle]:
         """Requests that have not ended, in the order in which they came."""
         with self._lock:
             return [] if self.failure else self._clients.handles
@@ -223,7 +223,7 @@ class Engine:
             yield from self.step()
             self.wait()
 
-    def stream(self, handle: Handle) -> Iterator[Piece]:
+    def stream(self, handle: RequestHandle) -> Iterator[Piece]:
         """What comes for one request until it has ended. Others go on meanwhile, and several may be streamed in turn.
 
         Raises:
@@ -247,7 +247,7 @@ class Engine:
             self.step()
             self.wait()
 
-    def abort(self, handle: Handle) -> None:
+    def abort(self, handle: RequestHandle) -> None:
         """Nobody wants the answers any more; what they have so far stays. Nothing happens to those that have ended."""
         with self._lock:
             if self.failure:
@@ -268,7 +268,7 @@ class Engine:
             waiting = {row.id for row in self._scheduler.state.waiting if not row.ran}
             return taken(self.model, self._clients.handles, waiting, self._clock())
 
-    def restore(self, snapshot: Mapping[str, Any]) -> dict[int, Handle]:
+    def restore(self, snapshot: Mapping[str, Any]) -> dict[int, RequestHandle]:
         """Go on with the requests of a snapshot, of this engine or another one of the same model: their handles, by their old ids.
 
         Each prompt and what was drawn after it is run again; the rest of every answer is what it would have been.
@@ -281,7 +281,7 @@ class Engine:
             asked = read(self.model, snapshot)
             prompts = [self._intake.read(one.prompt)._replace(continued=one.continued) for one in asked]
             limits = [self._intake.limit(one.prompt, one.params) for one in asked]
-            handles: dict[int, Handle] = {}
+            handles: dict[int, RequestHandle] = {}
             try:
                 for one, prompt, limit in zip(asked, prompts, limits, strict=True):
                     id, now = self._scheduler.state.next_id, self._clock()
@@ -295,7 +295,7 @@ class Engine:
                 raise
             return handles
 
-    def status(self) -> Status:
+    def status(self) -> EngineStats:
         """How things stand."""
         return self._tally.status(self._scheduler.state, self._loop.preempted, self._clients.acceptance)
 
@@ -305,7 +305,7 @@ class Engine:
                 f"the engine has failed: {_named(self.failure)}; make a new one, and give its restore() this one's snapshot()"
             ) from self.failure
 
-    def _again(self, handle: Handle, limit: int) -> None:
+    def _again(self, handle: RequestHandle, limit: int) -> None:
         """A request whose answers may have begun goes on."""
         now, priority, params = handle.arrival, handle.priority, handle.params
         reuse, deadline = handle.scores is None or handle.scores.complete, now + handle.timeout
@@ -319,7 +319,7 @@ class Engine:
                 seed = handle.samples[i].seed
                 self._enter(Request(id, known, left, now, priority, deadline, reuse=reuse, seed=seed), handle, [i], now)
 
-    def _enter(self, request: Request, handle: Handle, samples: Sequence[int], now: float) -> None:
+    def _enter(self, request: Request, handle: RequestHandle, samples: Sequence[int], now: float) -> None:
         self._scheduler.submit(request, now)  # first, for it may refuse
         self._clients.add(handle, zip(itertools.count(request.id), samples))
         self._loop.news()

@@ -18,12 +18,12 @@ NOBODY = -1
 _SETTINGS = {"temperature": np.float32, "top_k": np.int32, "top_p": np.float32, "min_p": np.float32, "seed": np.uint32}
 
 
-def seen(bits: np.ndarray) -> dict[str, np.ndarray]:
+def tokens_seen(bits: np.ndarray) -> dict[str, np.ndarray]:
     """The settings in u32 [settings, n], by name, [n] in their own types: views, no copies."""
     return {name: line.view(dtype) for (name, dtype), line in zip(_SETTINGS.items(), bits, strict=True)}
 
 
-class Seats:
+class InputBatch:
     """Lines of rows.
 
     Attributes:
@@ -41,7 +41,7 @@ class Seats:
         self.tables = np.zeros((0, width), np.int32)
         self.stops = np.zeros((0, STOPS), np.int32)
         self.bits = np.zeros((len(_SETTINGS), 0), np.uint32)
-        self.settings = seen(self.bits)
+        self.settings = tokens_seen(self.bits)
         self.owner = np.zeros(0, np.int64)
         self._of: dict[int, int] = {}
         self._free: list[int] = []
@@ -113,5 +113,5 @@ class Seats:
         self.tokens, self.stops = longer(self.tokens), longer(self.stops, -1)
         self.tables, self.owner = longer(self.tables, self._units), longer(self.owner, NOBODY)
         self.bits = np.ascontiguousarray(longer(self.bits.T).T)
-        self.settings = seen(self.bits)
+        self.settings = tokens_seen(self.bits)
         self._free += range(old + more - 1, old - 1, -1)

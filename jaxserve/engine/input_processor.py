@@ -11,11 +11,11 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from jaxserve.engine.request_handle import Handle
+from jaxserve.engine.request_handle import RequestHandle
 from jaxserve.programs.features import Features
 from jaxserve.sampling_params import SamplingParams, check_params
 from jaxserve.scheduling.request import PRIORITY, Request
-from jaxserve.text.token_bytes import Pieces
+from jaxserve.text.token_bytes import TokenBytes
 from jaxserve.values import boolean, integer, number, shown
 from models.errors import UserError
 from models.text.chat_template import Message
@@ -152,7 +152,7 @@ def _conversation(given: Sequence[Any]) -> list[Message]:
     return found
 
 
-class Intake:
+class InputProcessor:
     """What an engine can serve.
 
     Args:
@@ -170,7 +170,7 @@ class Intake:
     ):
         self.context, self.eos = context, frozenset(tokenizer.eos_tokens)
         self._tokenizer, self._features, self._vocab, self._seeds = tokenizer, features, vocab, seeds
-        self._pieces = Pieces(tokenizer)
+        self._pieces = TokenBytes(tokenizer)
 
     def read(self, prompt: Given, raw: bool = False, **chat: Any) -> Prompt:
         """The prompt that is meant, see `read`."""
@@ -229,10 +229,10 @@ class Intake:
         )  # else every token of the prompt must be run
         return Request(id, prompt.tokens, limit, arrival, priority, arrival + timeout, params.n, reuse, params.seed)
 
-    def handle(self, id: int, prompt: Prompt, params: SamplingParams, **when: Any) -> Handle:
+    def handle(self, id: int, prompt: Prompt, params: SamplingParams, **when: Any) -> RequestHandle:
         """A handle for an accepted request; `when` is arrival, priority and timeout."""
         tokens = list(prompt.tokens)
-        return Handle(id, tokens, params, self._pieces, self.eos, self._room(tokens), continued=prompt.continued, **when)
+        return RequestHandle(id, tokens, params, self._pieces, self.eos, self._room(tokens), continued=prompt.continued, **when)
 
     def _room(self, prompt: Sequence[int]) -> int:
         return self.context - len(prompt) + 1  # the last token that is drawn is never run

@@ -7,10 +7,10 @@ from typing import Literal, cast
 
 import jax
 
-from jaxserve.engine.config import ServeSettings
-from jaxserve.kv.layout import Pool
-from jaxserve.programs.buckets import Ladder
-from jaxserve.programs.memory import Need, available_bytes, pool_bytes
+from jaxserve.engine.config import EngineConfig
+from jaxserve.kv.layout import KVLayout
+from jaxserve.programs.buckets import Buckets
+from jaxserve.programs.memory import MemoryNeed, available_bytes, pool_bytes
 from models.checkpoint.base import Checkpoint
 from models.checkpoint.random import RandomCheckpoint
 
@@ -19,7 +19,7 @@ SHARE = 0.9  # on a device
 
 
 @dataclasses.dataclass(frozen=True)
-class Room:
+class KVBudget:
     """The KV memory of an engine.
 
     Attributes:
@@ -28,20 +28,20 @@ class Room:
       need: memory that the engine takes.
     """
 
-    pool: Pool
+    pool: KVLayout
     reason: str
-    need: Need
+    need: MemoryNeed
 
 
-def make_room(
-    settings: ServeSettings,
+def kv_budget(
+    settings: EngineConfig,
     checkpoint: Checkpoint | RandomCheckpoint,
     dtype: str,
     *,
     rows: int,
     context: int,
-    ladder: Ladder,
-) -> Room:
+    ladder: Buckets,
+) -> KVBudget:
     """The pool that settings ask for, or the one that fits.
 
     Args:
@@ -58,7 +58,7 @@ def make_room(
     each = -(-context // unit)  # units of the longest sequence
     pieces, query = ladder.chunk
     drafts = settings.drafter.drafts if settings.drafter else 0
-    need = Need.of(
+    need = MemoryNeed.of(
         checkpoint,
         dtype,
         pool=0,
@@ -83,6 +83,6 @@ def make_room(
     need = need._replace(pool=units * size)
     need.check("this engine", dtype, f"{'pages' if settings.pages else 'context'} or rows")
     kind = cast(Literal["paged", "contiguous"], settings.kv)
-    pool = Pool(units, unit, stored, kind, prefix=settings.remembers)
+    pool = KVLayout(units, unit, stored, kind, prefix=settings.remembers)
     of = f" on each of {settings.workers} workers" if settings.workers > 1 else ""
-    return Room(pool, f"{units} {what} of {unit} tokens{of}, {reason}", need)
+    return KVBudget(pool, f"{units} {what} of {unit} tokens{of}, {reason}", need)

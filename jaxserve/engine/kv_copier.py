@@ -16,7 +16,7 @@ from models.layers import KV
 Pairs = Sequence[tuple[int, int]]  # (from, to) pages or slots
 
 
-class Mover:
+class KVCopier:
     """Copies whole units.
 
     Args:

@@ -8,18 +8,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxserve.engine.input_batch import Seats
-from jaxserve.engine.kv_copier import Mover, Pairs
+from jaxserve.engine.input_batch import InputBatch
+from jaxserve.engine.kv_copier import KVCopier, Pairs
 from jaxserve.engine.prepare_inputs import Call
 from jaxserve.programs.logprobs import Logprobs
 from jaxserve.programs.program_set import Programs
 from jaxserve.programs.step import Output
-from jaxserve.scheduling.kinds import Kinds
 from jaxserve.scheduling.plan import Plan
+from jaxserve.scheduling.token_counts import TokenCounts
 from models.layers import KV
 
 
-class Drawn(NamedTuple):
+class SampledTokens(NamedTuple):
     """What the rows of a plan drew.
 
     Attributes:
@@ -33,12 +33,12 @@ class Drawn(NamedTuple):
 
 
 @dataclasses.dataclass
-class Flight:
+class InFlightStep:
     """A plan that was handed to the device, or is about to be."""
 
     plan: Plan
     calls: list[Call]
-    kinds: Kinds = dataclasses.field(default_factory=Kinds)  # this and the next two are for its record
+    kinds: TokenCounts = dataclasses.field(default_factory=TokenCounts)  # this and the next two are for its record
     digest: str = ""
     predicted: float | None = None  # s
     dispatched: float = 0.0  # s, before its first program was called
@@ -47,26 +47,26 @@ class Flight:
     tokens: list[list[np.ndarray]] = dataclasses.field(default_factory=list)  # of `outputs`, once they are on the host
 
 
-class Executor:
+class ModelRunner:
     """One worker's device side. `kv` is its current pool; every step replaces it."""
 
-    def __init__(self, programs: Programs, kv: KV, mover: Mover, seats: Seats):
+    def __init__(self, programs: Programs, kv: KV, mover: KVCopier, seats: InputBatch):
         self.programs, self.kv, self._mover, self._seats = programs, kv, mover, seats
 
     def copy(self, pairs: Pairs) -> None:
         """Copy units before the next step."""
         self.kv = self._mover.copy(self.kv, pairs)
 
-    def receive(self, source: Executor, pairs: Pairs) -> None:
+    def receive(self, source: ModelRunner, pairs: Pairs) -> None:
         """Take over units of another worker's pool."""
         self.kv = self._mover.send(source.kv, self.kv, pairs)
 
-    def fill(self, flight: Flight) -> None:
+    def fill(self, flight: InFlightStep) -> None:
         """Put in the tokens that a plan goes on from, which were not known when it was packed."""
         for call in flight.calls:
             call.fill(self._seats)
 
-    def dispatch(self, flight: Flight) -> None:
+    def dispatch(self, flight: InFlightStep) -> None:
         """Call the programs of a plan, whose tokens are filled in; they are not waited for."""
         if flight.plan.copies:
             self.copy(flight.plan.copies)
@@ -74,11 +74,11 @@ class Executor:
             self.kv, outputs = self.programs[call.bucket](self.kv, call.work)
             flight.outputs.append(outputs)
 
-    def wait(self, flight: Flight) -> None:
+    def wait(self, flight: InFlightStep) -> None:
         """Wait until a plan's tokens are on the host."""
         flight.tokens = [[np.asarray(output.tokens) for output in outputs] for outputs in flight.outputs]
 
-    def learn(self, flight: Flight) -> None:
+    def learn(self, flight: InFlightStep) -> None:
         """What a plan's rows drew becomes known to the seats, so that the next step can be filled in.
 
         Of drafts the tokens are only known once they are accepted: `Loop` tells the seats.
@@ -90,13 +90,13 @@ class Executor:
                     at = part.starts[lines] + part.counts[lines]
                     self._seats.learn(part.owners[lines], part.seats[lines], at, tokens[lines])
 
-    def drawn(self, flight: Flight, score: Callable[[int, Logprobs, int, int, int], None]) -> Drawn:
+    def drawn(self, flight: InFlightStep, score: Callable[[int, Logprobs, int, int, int], None]) -> SampledTokens:
         """What each of a plan's rows drew.
 
         Args:
           score: takes the prompt log-probabilities of a row: (row of the plan, logprobs on the host, line, start, count).
         """
-        drawn = Drawn([None] * len(flight.plan.ids), {})
+        drawn = SampledTokens([None] * len(flight.plan.ids), {})
         for call, outputs, arrays in zip(flight.calls, flight.outputs, flight.tokens, strict=True):
             for part, output, tokens in zip(call.parts, outputs, arrays, strict=True):
                 rows = part.rows[part.lines].tolist()

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 
-from jaxserve.engine.model_runner import Drawn, Flight
-from jaxserve.engine.prepare_inputs import Special
-from jaxserve.engine.request_handle import Handle, Piece
-from jaxserve.engine.sequence import Answer
+from jaxserve.engine.model_runner import InFlightStep, SampledTokens
+from jaxserve.engine.prepare_inputs import FeatureInputs
+from jaxserve.engine.request_handle import Piece, RequestHandle
+from jaxserve.engine.sequence import SequenceState
 from jaxserve.programs.logprobs import Logprobs, plain
-from jaxserve.scheduling.outcome import Outcome
+from jaxserve.scheduling.step_result import StepResult
 from jaxserve.speculative.acceptance import Acceptance, accepted
 from jaxserve.speculative.ngram import Lookup, NGram
 
@@ -19,15 +19,15 @@ from jaxserve.speculative.ngram import Lookup, NGram
 class Sample:
     """A row, as the client's side sees it."""
 
-    handle: Handle
+    handle: RequestHandle
     index: int
-    answer: Answer  # of its handle, and so are its times
+    answer: SequenceState  # of its handle, and so are its times
     times: list[float]
-    special: Special | None  # what it asks of features
+    special: FeatureInputs | None  # what it asks of features
     top: int | None  # log-probabilities that it wants of each token
 
 
-class Clients:
+class OutputProcessor:
     """All requests that have not ended, by the ids of their rows.
 
     Attributes:
@@ -41,14 +41,14 @@ class Clients:
         self.drafts: dict[int, tuple[int, ...]] = {}
         self.acceptance = Acceptance()
         self._drafter, self._lookups = drafter, dict[int, Lookup]()
-        self._rows: dict[Handle, list[int]] = {}  # that have not ended, of each request, in the order in which they came
+        self._rows: dict[RequestHandle, list[int]] = {}  # that have not ended, of each request, in the order in which they came
 
-    def add(self, handle: Handle, ids: Iterable[tuple[int, int]]) -> None:
+    def add(self, handle: RequestHandle, ids: Iterable[tuple[int, int]]) -> None:
         """A request has come in; `ids` are (row id, sample)."""
         for id, index in ids:
             params = handle.samples[index]
             asks = params.penalised or params.biases or params.min_tokens or handle.scores
-            special = Special(params, len(handle.prompt), handle.stops, handle.scores) if asks else None
+            special = FeatureInputs(params, len(handle.prompt), handle.stops, handle.scores) if asks else None
             self._rows.setdefault(handle, []).append(id)
             self.samples[id] = Sample(handle, index, handle.answers[index], handle.token_times[index], special, params.logprobs)
 
@@ -62,12 +62,12 @@ class Clients:
         self.drafts.pop(id, None)
         self._lookups.pop(id, None)
 
-    def of(self, handle: Handle) -> list[int]:
+    def of(self, handle: RequestHandle) -> list[int]:
         """The rows of a request that have not ended."""
         return list(self._rows.get(handle, ()))
 
     @property
-    def handles(self) -> list[Handle]:
+    def handles(self) -> list[RequestHandle]:
         """All requests that have not ended, in the order in which they came."""
         return list(self._rows)
 
@@ -80,7 +80,7 @@ class Clients:
             self.drop(row)
         return pieces
 
-    def special(self, id: int) -> Special | None:
+    def special(self, id: int) -> FeatureInputs | None:
         """What a row asks of features; nothing if its client has gone."""
         sample = self.samples.get(id)
         return sample.special if sample else None
@@ -91,7 +91,7 @@ class Clients:
         if sample and sample.handle.scores:
             sample.handle.scores.add(found, line, start, count)
 
-    def unpack(self, flight: Flight, drawn: Drawn, now: float) -> tuple[Outcome, list[Piece]]:
+    def unpack(self, flight: InFlightStep, drawn: SampledTokens, now: float) -> tuple[StepResult, list[Piece]]:
         """Push the tokens of a step to their answers.
 
         Args:
@@ -124,7 +124,7 @@ class Clients:
             if verifies:
                 self.acceptance = self.acceptance.verified(draws - 1, gained, len(got))
             tokens.append(got)
-        return Outcome(tuple(tokens), ended, drafts), pieces
+        return StepResult(tuple(tokens), ended, drafts), pieces
 
     @staticmethod
     def _pushed(

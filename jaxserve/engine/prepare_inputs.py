@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from jaxserve.engine.input_batch import Seats, seen
+from jaxserve.engine.input_batch import InputBatch, tokens_seen
 from jaxserve.programs.bucket import Bucket
-from jaxserve.programs.buckets import Ladder
-from jaxserve.programs.dispatch import runs
+from jaxserve.programs.buckets import Buckets
+from jaxserve.programs.dispatch import dispatch
 from jaxserve.programs.features import Features
-from jaxserve.programs.logit_bias import Biases
+from jaxserve.programs.logit_bias import LogitBias
 from jaxserve.programs.logprobs import PromptLogprobs
 from jaxserve.programs.penalties import Penalties
 from jaxserve.programs.sampling import RowSampling
@@ -23,7 +23,7 @@ from models.segment import Segment
 
 
 @dataclasses.dataclass(frozen=True)
-class Special:
+class FeatureInputs:
     """What a row asks of a program's features.
 
     Attributes:
@@ -76,7 +76,7 @@ class Call:
         """Rows that are."""
         return sum(rows for rows, _ in self.bucket.shape) - self.live
 
-    def fill(self, seats: Seats) -> None:
+    def fill(self, seats: InputBatch) -> None:
         """Put in what wasn't known when it was packed: the token that each row drew last, and all before it.
 
         A row that has left its seat meanwhile keeps what was packed: of a prompt that is all, and others may have been admitted upon it.
@@ -91,7 +91,7 @@ class Call:
                 work.penalties.history[:live, : known.shape[1]] = known
 
 
-class Packer:
+class InputPreparer:
     """Packs the plans of one worker.
 
     Args:
@@ -101,10 +101,12 @@ class Packer:
       units: of the worker's pool.
     """
 
-    def __init__(self, ladder: Ladder, seats: Seats, features: Features, units: int):
+    def __init__(self, ladder: Buckets, seats: InputBatch, features: Features, units: int):
         self.ladder, self.seats, self.features, self.units = ladder, seats, features, units
 
-    def pack(self, plan: Plan, drafts: Mapping[int, Sequence[int]], special: Callable[[int], Special | None]) -> list[Call]:
+    def pack(
+        self, plan: Plan, drafts: Mapping[int, Sequence[int]], special: Callable[[int], FeatureInputs | None]
+    ) -> list[Call]:
         """The programs of a plan, in the order in which they are to run. Every row has its seat and its table there.
 
         Args:
@@ -113,7 +115,7 @@ class Packer:
         """
         counts, draws, seats = np.array(plan.counts, np.int64), np.array(plan.draws, np.int64) > 0, self.seats.of(plan.ids)
         every, calls = np.arange(len(counts)), list[Call]()
-        for run in runs(plan, self.ladder):
+        for run in dispatch(plan, self.ladder):
             assert run.bucket is not None
             parts = []
             if run.rows:
@@ -135,7 +137,7 @@ class Packer:
         parts: tuple[Part, ...],
         plan: Plan,
         drafts: Mapping[int, Sequence[int]],
-        special: Callable[[int], Special | None],
+        special: Callable[[int], FeatureInputs | None],
     ) -> Call:
         work = []
         for (rows, query), part in zip(bucket.shape, parts, strict=True):
@@ -171,7 +173,7 @@ class Packer:
         live = len(part.rows)
         bits = np.zeros((len(self.seats.bits), rows), np.uint32)
         bits[:, :live] = self.seats.bits.take(part.seats, axis=1)
-        settings = seen(bits)
+        settings = tokens_seen(bits)
         settings["top_p"][live:] = 1
         return RowSampling(**settings)
 
@@ -181,10 +183,10 @@ class Packer:
         column[: len(part.rows)] = values[part.seats]
         return column
 
-    def _featured(self, work: Work, rows: int, part: Part, plan: Plan, special: Callable[[int], Special | None]) -> Work:
+    def _featured(self, work: Work, rows: int, part: Part, plan: Plan, special: Callable[[int], FeatureInputs | None]) -> Work:
         features = self.features
         penalties = Penalties.blank(rows, features.history) if features.history else None
-        biases = Biases.blank(rows, features.biases) if features.biases else None
+        biases = LogitBias.blank(rows, features.biases) if features.biases else None
         scored = features.prompt_logprobs is not None and work.repeat is None  # rows that are repeated are past their prompt
         following = np.zeros(work.segment.tokens.shape, np.int32) if scored else None
         if penalties is None and biases is None and following is None:

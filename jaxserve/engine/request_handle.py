@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from jaxserve.engine.sequence import Answer
+from jaxserve.engine.sequence import SequenceState
 from jaxserve.programs.logprobs import PromptLogprobs, TokenLogprob
 from jaxserve.sampling_params import SamplingParams
-from jaxserve.text.token_bytes import Pieces
+from jaxserve.text.token_bytes import TokenBytes
 
 
-class Handle:
+class RequestHandle:
     """One request. The engine fills it; read it whenever you like.
 
     Attributes:
@@ -19,7 +19,7 @@ class Handle:
       prompt: token ids.
       continued: prompt and answer are one text, as they are not in a chat.
       params: as asked, with the seed that was drawn where there was none.
-      answers: one a sample, see `Answer`.
+      answers: one a sample, see `SequenceState`.
       logprobs: of each sample's tokens; empty lists where they are not asked for.
       scores: gathers the prompt's; None where they are not asked for.
       arrival: s, on the engine's clock.
@@ -33,7 +33,7 @@ class Handle:
         id: int,
         prompt: list[int],
         params: SamplingParams,
-        pieces: Pieces,
+        pieces: TokenBytes,
         eos: Iterable[int],
         room: int,
         *,
@@ -47,7 +47,7 @@ class Handle:
         self.stops = params.stop_set(eos)
         self.samples = [params.of_sample(i) for i in range(params.n)]
         before = prompt if continued else None
-        self.answers = [Answer(each, pieces, eos, room, before) for each in self.samples]
+        self.answers = [SequenceState(each, pieces, eos, room, before) for each in self.samples]
         self.logprobs: list[list[TokenLogprob]] = [[] for _ in self.samples]
         self.scores = None if params.prompt_logprobs is None else PromptLogprobs(prompt, params.prompt_logprobs)
         self.token_times: list[list[float]] = [[] for _ in self.samples]
@@ -81,7 +81,7 @@ class Handle:
 class Piece(NamedTuple):
     """What a step brought one sample of a request: tokens, and the text that may be shown now and might not before."""
 
-    handle: Handle
+    handle: RequestHandle
     sample: int
     tokens: tuple[int, ...]
     text: str

@@ -7,13 +7,13 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from jaxserve.engine.request_handle import Handle
+from jaxserve.engine.request_handle import RequestHandle
 from jaxserve.engine.sequence import Finish
 from jaxserve.programs.logprobs import TokenLogprob
 from jaxserve.sampling_params import SamplingParams
 
 
-class Answered(NamedTuple):
+class CompletionOutput(NamedTuple):
     """One answer. `token_ids`, `finish_reason` and `cumulative_logprob` are vLLM's names.
 
     Attributes:
@@ -49,7 +49,7 @@ class Answered(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Completion:
+class RequestOutput:
     """A request that has ended. `outputs`, `prompt_token_ids` and `finished` are vLLM's names.
 
     Attributes:
@@ -63,13 +63,13 @@ class Completion:
 
     prompt: Any
     prompt_tokens: tuple[int, ...]
-    answers: tuple[Answered, ...]
+    answers: tuple[CompletionOutput, ...]
     prompt_logprobs: tuple[TokenLogprob | None, ...] | None = None
     request_id: int = 0
     params: SamplingParams = dataclasses.field(default_factory=SamplingParams)
 
     @classmethod
-    def of(cls, prompt: Any, handle: Handle) -> Completion:
+    def of(cls, prompt: Any, handle: RequestHandle) -> RequestOutput:
         """Of a request all of whose answers have ended.
 
         Args:
@@ -81,7 +81,7 @@ class Completion:
         for answer, found, times in zip(handle.answers, handle.logprobs, handle.token_times, strict=True):
             assert answer.finish is not None, f"{handle!r} has not ended"
             since = tuple(time - handle.arrival for time in times)
-            answers.append(Answered(answer.text, tuple(answer.tokens), answer.finish, tuple(found), since))
+            answers.append(CompletionOutput(answer.text, tuple(answer.tokens), answer.finish, tuple(found), since))
         scores = handle.prompt_logprobs
         logprobs = None if scores is None else tuple(scores)
         return cls(prompt, tuple(handle.prompt), tuple(answers), logprobs, handle.id, handle.params)
@@ -92,7 +92,7 @@ class Completion:
         return self.params.seed
 
     @property
-    def outputs(self) -> tuple[Answered, ...]:
+    def outputs(self) -> tuple[CompletionOutput, ...]:
         """The answers."""
         return self.answers
 
@@ -141,7 +141,7 @@ class Completion:
         return found
 
 
-def _answer(answer: Answered) -> dict[str, Any]:
+def _answer(answer: CompletionOutput) -> dict[str, Any]:
     found: dict[str, Any] = {
         "text": answer.text,
         "tokens": list(answer.tokens),

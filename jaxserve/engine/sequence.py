@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 from jaxserve.sampling_params import SamplingParams
 from jaxserve.text.detokenizer import Detokenizer
 from jaxserve.text.stop_strings import StopMatcher
-from jaxserve.text.token_bytes import Pieces
+from jaxserve.text.token_bytes import TokenBytes
 
 
 class Finish(NamedTuple):
@@ -19,7 +19,7 @@ class Finish(NamedTuple):
     matched: int | str | None = None  # the token or the string at which it stopped
 
 
-class Answer:
+class SequenceState:
     """What has been drawn for one sample of a request.
 
     It follows from its tokens alone: to restore one, push them again.
@@ -32,7 +32,7 @@ class Answer:
     __slots__ = ("_detokenizer", "_limit", "_matcher", "_params", "_shown", "_stops", "finish", "tokens")
 
     def __init__(
-        self, params: SamplingParams, pieces: Pieces, eos: Iterable[int], room: int, continued: Iterable[int] | None = None
+        self, params: SamplingParams, pieces: TokenBytes, eos: Iterable[int], room: int, continued: Iterable[int] | None = None
     ):
         """Begin an answer.
 

@@ -12,7 +12,7 @@ from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
 from jaxserve.engine.model import Model
-from jaxserve.engine.request_handle import Handle
+from jaxserve.engine.request_handle import RequestHandle
 from jaxserve.programs.logprobs import TokenLogprob
 from jaxserve.sampling_params import SamplingParams
 from models.errors import UserError
@@ -21,7 +21,7 @@ FORMAT = 1
 
 
 @dataclasses.dataclass(frozen=True)
-class Asked:
+class SavedRequest:
     """A request of a snapshot, and how far it was.
 
     Attributes:
@@ -30,7 +30,7 @@ class Asked:
       continued: prompt and answer are one text.
       answers: tokens of each sample so far.
       ended: of each sample, how it ended where its tokens don't tell ("abort"), else None.
-      logprobs, prompt_logprobs: as in `Handle`, as far as they were asked for.
+      logprobs, prompt_logprobs: as in `RequestHandle`, as far as they were asked for.
     """
 
     id: int
@@ -44,7 +44,7 @@ class Asked:
     logprobs: list[list[TokenLogprob]]
     prompt_logprobs: list[TokenLogprob | None]
 
-    def replay(self, handle: Handle) -> None:
+    def replay(self, handle: RequestHandle) -> None:
         """Bring a fresh handle to where this one was. When its tokens came is forgotten.
 
         Raises:
@@ -65,7 +65,7 @@ class Asked:
             handle.scores.entries = list(self.prompt_logprobs)
 
 
-def taken(model: Model, handles: Iterable[Handle], waiting: Container[int], now: float) -> dict[str, Any]:
+def taken(model: Model, handles: Iterable[RequestHandle], waiting: Container[int], now: float) -> dict[str, Any]:
     """A snapshot of these requests at `now` s: see `read`. It shares nothing with them, so it stays as it is while they go on.
 
     Args:
@@ -97,7 +97,7 @@ def taken(model: Model, handles: Iterable[Handle], waiting: Container[int], now:
     }
 
 
-def read(model: Model, given: Mapping[str, Any]) -> list[Asked]:
+def read(model: Model, given: Mapping[str, Any]) -> list[SavedRequest]:
     """The requests of a snapshot, which may have been JSON in between.
 
     Raises:
@@ -124,11 +124,11 @@ def _identity(model: Model) -> dict[str, Any]:
     return {"name": model.name, "dtype": model.dtype, "parameters": model.parameters, "vocabulary": model.config.vocab_size}
 
 
-def _asked(one: dict[str, Any], model: Model) -> Asked:
+def _asked(one: dict[str, Any], model: Model) -> SavedRequest:
     vocab = model.config.vocab_size
     params = dict(one["params"])
     params["logit_bias"] = [(token, value) for token, value in params["logit_bias"]]
-    asked = Asked(
+    asked = SavedRequest(
         id=int(one["id"]),
         prompt=[int(token) for token in one["prompt"]],
         params=SamplingParams(**params),

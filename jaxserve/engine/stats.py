@@ -6,13 +6,13 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
+from jaxserve.scheduling.observer import Observer
 from jaxserve.scheduling.state import State
 from jaxserve.scheduling.step_record import StepRecord
-from jaxserve.scheduling.watch import Watch
 from jaxserve.speculative.acceptance import Acceptance
 
 
-class Status(NamedTuple):
+class EngineStats(NamedTuple):
     """Counts at one moment; sums are since the engine was made."""
 
     running: int  # rows that have memory
@@ -40,10 +40,10 @@ class Tally:
         self._prefill += record.prefill
         self._drawn += record.drawn
 
-    def status(self, state: State, preempted: int, acceptance: Acceptance) -> Status:
+    def status(self, state: State, preempted: int, acceptance: Acceptance) -> EngineStats:
         """With what the scheduler and the loop know."""
         memories = [worker.memory for worker in state.workers]
-        return Status(
+        return EngineStats(
             running=sum(1 for _ in state.rows),
             waiting=len(state.waiting),
             pages=sum(memory.in_use for memory in memories),
@@ -57,7 +57,7 @@ class Tally:
         )
 
 
-def recorder(records: deque[StepRecord], tally: Tally, log: Watch | None) -> Callable[[StepRecord], None]:
+def recorder(records: deque[StepRecord], tally: Tally, log: Observer | None) -> Callable[[StepRecord], None]:
     """Takes down every step. No method of an engine: it would keep the engine alive, and so its pools, until a garbage collection."""
 
     def stepped(record: StepRecord) -> None:

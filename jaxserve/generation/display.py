@@ -13,9 +13,9 @@ from rich.live import Live
 from rich.text import Text
 
 from costmodel.terminal.tables import console as standard_output
-from jaxserve.engine.request_handle import Handle
-from jaxserve.engine.request_output import Completion
-from jaxserve.engine.stats import Status
+from jaxserve.engine.request_handle import RequestHandle
+from jaxserve.engine.request_output import RequestOutput
+from jaxserve.engine.stats import EngineStats
 from jaxserve.generation.program_table import programs_table
 from jaxserve.generation.progress import Rate
 from jaxserve.generation.results import Results
@@ -34,10 +34,10 @@ class Display(Protocol):
 
     def __exit__(self, *error: object) -> None: ...
 
-    def step(self, status: Callable[[], Status], live: Mapping[Handle, int], tokens: int) -> None:
+    def step(self, status: Callable[[], EngineStats], live: Mapping[RequestHandle, int], tokens: int) -> None:
         """A step brought so many tokens; `live` are requests that have not ended or just have, with their numbers from 0."""
 
-    def ended(self, number: int, completion: Completion) -> None:
+    def ended(self, number: int, completion: RequestOutput) -> None:
         """A request has ended; requests are counted from 0."""
 
     def end(self, results: Results) -> None:
@@ -56,10 +56,10 @@ class JsonLines:
     def __exit__(self, *error: object) -> None:
         pass
 
-    def step(self, status: Callable[[], Status], live: Mapping[Handle, int], tokens: int) -> None:
+    def step(self, status: Callable[[], EngineStats], live: Mapping[RequestHandle, int], tokens: int) -> None:
         """Nothing: a request is written when it has ended."""
 
-    def ended(self, number: int, completion: Completion) -> None:
+    def ended(self, number: int, completion: RequestOutput) -> None:
         print(json.dumps({"request": number, **completion.to_json()}, allow_nan=False), flush=True)
 
     def end(self, results: Results) -> None:
@@ -94,7 +94,7 @@ class Printed:
             self._live.update("")
             self._live.__exit__(*error)
 
-    def step(self, status: Callable[[], Status], live: Mapping[Handle, int], tokens: int) -> None:
+    def step(self, status: Callable[[], EngineStats], live: Mapping[RequestHandle, int], tokens: int) -> None:
         self._rate.add(tokens)
         if self._live and self._clock() >= self._next:
             self._next = self._clock() + EVERY
@@ -105,7 +105,7 @@ class Printed:
             growing = [line for line in lines if line][:most]
             self._live.update(Group(*map(Text, growing), line), refresh=True)
 
-    def ended(self, number: int, completion: Completion) -> None:
+    def ended(self, number: int, completion: RequestOutput) -> None:
         self._console.print(Text(f"prompt {number + 1}", "bold"), f"{completion.prompt!r}", markup=False)
         several = len(completion.answers) > 1
         for i, answer in enumerate(completion.answers):
@@ -118,7 +118,7 @@ class Printed:
         self._console.print(results.table())
 
 
-def tail(handle: Handle, number: int, sample: int, width: int) -> str:
+def tail(handle: RequestHandle, number: int, sample: int, width: int) -> str:
     """The last part of an answer that grows, in one line; nothing before it has begun or when it has ended.
 
     It begins as the answer will be named when it has ended: with the prompt's number from 1, and the sample's if there are several.
@@ -134,7 +134,7 @@ def tail(handle: Handle, number: int, sample: int, width: int) -> str:
     return name + text
 
 
-def status_line(status: Status, rate: float, width: int) -> Text:
+def status_line(status: EngineStats, rate: float, width: int) -> Text:
     """Counts at this moment, and tokens a second over the last few; in as many lines as it takes."""
     share = f" ({status.pages / status.total_pages:.0%})" if status.total_pages else ""
     parts = [

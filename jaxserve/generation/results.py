@@ -10,9 +10,9 @@ import jax
 
 from costmodel.hardware.host import host_key, today
 from costmodel.terminal.tables import Table
-from jaxserve.engine.build import Setup
+from jaxserve.engine.build import EngineBuild
 from jaxserve.engine.model import batch_caveat
-from jaxserve.engine.stats import Status
+from jaxserve.engine.stats import EngineStats
 from jaxserve.generation.program_table import programs_json
 from jaxserve.programs.program_set import Program
 from jaxserve.scheduling.names import policy_json, policy_name
@@ -33,13 +33,13 @@ class Results:
       programs: all that were compiled.
     """
 
-    setup: Setup
+    setup: EngineBuild
     asked: int
     answered: int
     expired: int
     cut: str
     seconds: float
-    status: Status
+    status: EngineStats
     steps: Summary
     programs: Sequence[Program]
 

@@ -9,19 +9,19 @@ from collections.abc import Sequence
 from typing import Self
 
 from costmodel.terminal import endings
-from jaxserve.engine.batch_runner import Ask, Offline
-from jaxserve.engine.build import Setup, choose
-from jaxserve.engine.config import ServeSettings
+from jaxserve.engine.batch_runner import Ask, BatchRunner
+from jaxserve.engine.build import EngineBuild, choose
+from jaxserve.engine.config import EngineConfig
 from jaxserve.engine.engine import Engine
 from jaxserve.engine.input_processor import Prompt, read_all
-from jaxserve.engine.request_output import Completion
+from jaxserve.engine.request_output import RequestOutput
 from jaxserve.generation.display import Display
 from jaxserve.generation.results import Results
 from jaxserve.programs.features import Features
 from jaxserve.programs.progress import Bar
-from jaxserve.programs.required_features import needed
+from jaxserve.programs.required_features import required_features
 from jaxserve.sampling_params import SamplingParams
-from jaxserve.scheduling.watch import Watches
+from jaxserve.scheduling.observer import Observers
 from jaxserve.steplog.summary import Summary
 from jaxserve.steplog.writer import StepLog
 from models.checkpoint.sources import open_checkpoint
@@ -38,7 +38,7 @@ class Session:
       log: of its steps.
     """
 
-    setup: Setup
+    setup: EngineBuild
     engine: Engine
     texts: Sequence[str]
     asks: list[Ask]
@@ -47,7 +47,7 @@ class Session:
 
     @classmethod
     def begin(
-        cls, settings: ServeSettings, params: SamplingParams, texts: Sequence[str], bar: Bar, *, raw: bool = False
+        cls, settings: EngineConfig, params: SamplingParams, texts: Sequence[str], bar: Bar, *, raw: bool = False
     ) -> Self:
         """Load the model and compile the programs.
 
@@ -64,7 +64,7 @@ class Session:
         each = [params if first is None else dataclasses.replace(params, seed=(first + i) % 2**32) for i in range(len(prompts))]
         steps, log = Summary(), StepLog(settings.log) if settings.log else None
         features = wanted(setup, params)
-        engine = setup.engine(setup.load(bar), features, log=Watches(steps, log) if log else steps, bar=bar)
+        engine = setup.engine(setup.load(bar), features, log=Observers(steps, log) if log else steps, bar=bar)
         return cls(setup, engine, texts, list(zip(prompts, each, strict=True)), steps, log)
 
     def run(self, display: Display) -> Results:
@@ -90,12 +90,12 @@ class Session:
 
         Each is told when it ends, and at last, after Ctrl-C or a signal like it, those that have not.
         """
-        offline = Offline(self.engine, self.asks)
+        offline = BatchRunner(self.engine, self.asks)
         told = set[int]()
 
         def tell(i: int) -> None:
             told.add(i)
-            display.ended(i, Completion.of(self.texts[i], offline.handles[i]))
+            display.ended(i, RequestOutput.of(self.texts[i], offline.handles[i]))
 
         cut = ""
         try:
@@ -115,14 +115,14 @@ class Session:
         return answered, expired, cut
 
 
-def wanted(setup: Setup, params: SamplingParams) -> Features:
+def wanted(setup: EngineBuild, params: SamplingParams) -> Features:
     """What programs must be able to do for these."""
-    return needed([params], setup.tokenizer.eos_tokens, setup.context)
+    return required_features([params], setup.tokenizer.eos_tokens, setup.context)
 
 
 def accept(
-    settings: ServeSettings, params: SamplingParams, texts: Sequence[str], *, raw: bool = False
-) -> tuple[Setup, list[Prompt]]:
+    settings: EngineConfig, params: SamplingParams, texts: Sequence[str], *, raw: bool = False
+) -> tuple[EngineBuild, list[Prompt]]:
     """(the engine as it will be, what the model reads of each prompt): as long as the prompts need, and no more rows than answers.
 
     Raises:

@@ -41,7 +41,7 @@ class Stack(NamedTuple):
         return top[at:], Stack(full, top[:at])
 
 
-class Pages(NamedTuple):
+class BlockAllocator(NamedTuple):
     """The allocator of a pool. Every method gives the pages as they are afterwards."""
 
     total: int
@@ -50,27 +50,27 @@ class Pages(NamedTuple):
     holders: Map[int, int]  # tables that hold a page, where that is not one: several, or 0 for a cached page
 
     @classmethod
-    def of(cls, total: int) -> Pages:
+    def of(cls, total: int) -> BlockAllocator:
         return cls(total, 0, Stack(), Map.sized(total))
 
     @property
     def free(self) -> int:
         return self.total - self.unused + self.returned.size
 
-    def take(self, count: int) -> tuple[Pages, tuple[int, ...]] | None:
+    def take(self, count: int) -> tuple[BlockAllocator, tuple[int, ...]] | None:
         """`count` free pages for one table; None, and nothing has changed, where there are fewer."""
         total, unused, returned, holders = self
         new = max(count - returned.size, 0)
         if new > total - unused:
             return None
         ids, returned = returned.pop(count - new)
-        return Pages(total, unused + new, returned, holders), (*ids, *range(unused, unused + new))
+        return BlockAllocator(total, unused + new, returned, holders), (*ids, *range(unused, unused + new))
 
     def shared(self, page: int) -> bool:
         """Whether several tables hold it."""
         return self.holders.get(page, 1) > 1
 
-    def hold(self, ids: Iterable[int]) -> Pages:
+    def hold(self, ids: Iterable[int]) -> BlockAllocator:
         """One more table holds each of these owned or cached pages."""
         more, single = {}, []
         for page in ids:
@@ -81,7 +81,7 @@ class Pages(NamedTuple):
                 more[page] = count
         return self._replace(holders=self.holders.change(more, single)) if more or single else self
 
-    def drop(self, ids: Iterable[int], cached: Container[int] = ()) -> tuple[Pages, tuple[int, ...]]:
+    def drop(self, ids: Iterable[int], cached: Container[int] = ()) -> tuple[BlockAllocator, tuple[int, ...]]:
         """One table less holds each of these pages. A page that none holds any longer is freed, or kept if it is in `cached`.
 
         Returns:
@@ -101,9 +101,9 @@ class Pages(NamedTuple):
             else:
                 freed.append(page)
         holders = self.holders.change(fewer, single) if fewer or single else self.holders
-        return Pages(self.total, self.unused, self.returned.push(tuple(freed)), holders), tuple(kept)
+        return BlockAllocator(self.total, self.unused, self.returned.push(tuple(freed)), holders), tuple(kept)
 
-    def forget(self, ids: tuple[int, ...]) -> Pages:
+    def forget(self, ids: tuple[int, ...]) -> BlockAllocator:
         """Free these pages, which no table holds and whose content is no longer remembered."""
         return self._replace(returned=self.returned.push(ids), holders=self.holders.change({}, ids))
 

@@ -15,7 +15,7 @@ KINDS = ("paged", "contiguous")
 
 
 @dataclasses.dataclass(frozen=True)
-class Pool:
+class KVLayout:
     """The KV memory of one worker.
 
     Attributes:

@@ -6,9 +6,9 @@ import itertools
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from jaxserve.kv.block_allocator import Pages
+from jaxserve.kv.block_allocator import BlockAllocator
 from jaxserve.kv.memory import Grant, Growth, News, Table, Want
-from jaxserve.kv.prefix_cache import ROOT, Edge, Prefix
+from jaxserve.kv.prefix_cache import ROOT, Edge, PrefixCache
 
 
 class Paged(NamedTuple):
@@ -19,12 +19,12 @@ class Paged(NamedTuple):
     """
 
     page: int  # tokens
-    pages: Pages
-    prefix: Prefix | None
+    pages: BlockAllocator
+    prefix: PrefixCache | None
 
     @classmethod
     def of(cls, pages: int, page: int, *, prefix: bool = False) -> Paged:
-        return cls(page, Pages.of(pages), Prefix.of(page, pages) if prefix else None)
+        return cls(page, BlockAllocator.of(pages), PrefixCache.of(page, pages) if prefix else None)
 
     @property
     def capacity(self) -> int:

@@ -23,7 +23,7 @@ class Node(NamedTuple):
     place: int = ROOT  # in the queue of pages that no table holds; ROOT while some table does
 
 
-class Prefix(NamedTuple):
+class PrefixCache(NamedTuple):
     """The tree. Every method gives the tree as it is afterwards."""
 
     page: int  # tokens
@@ -37,7 +37,7 @@ class Prefix(NamedTuple):
     evicted: int = 0  # pages
 
     @classmethod
-    def of(cls, page: int, pages: int) -> Prefix:
+    def of(cls, page: int, pages: int) -> PrefixCache:
         """An empty tree over a pool of `pages` pages of `page` tokens."""
         return cls(page, Map.sized(pages), Map.sized(pages), Map.sized(pages))
 
@@ -60,7 +60,7 @@ class Prefix(NamedTuple):
             found.append(parent)
         return tuple(found)
 
-    def counted(self, asked: int, hit: int) -> Prefix:
+    def counted(self, asked: int, hit: int) -> PrefixCache:
         """Statistics of one admission, in tokens."""
         return self._replace(asked=self.asked + asked, hit=self.hit + hit)
 
@@ -69,12 +69,12 @@ class Prefix(NamedTuple):
         page = self.children.get(edge, ROOT)
         return None if page == ROOT else page
 
-    def insert(self, pages: Mapping[Edge, int]) -> Prefix:
+    def insert(self, pages: Mapping[Edge, int]) -> PrefixCache:
         """Remember what is in these pages, which tables hold, each together with its parent."""
         nodes = {page: Node(edge) for edge, page in pages.items()}
         return self._replace(nodes=self.nodes.change(nodes), children=self.children.change(pages))
 
-    def wake(self, pages: tuple[int, ...]) -> Prefix:
+    def wake(self, pages: tuple[int, ...]) -> PrefixCache:
         """A table holds these pages again, those of them that none held."""
         nodes = {page: self.nodes[page] for page in pages}
         asleep = {page: node for page, node in nodes.items() if node.place != ROOT}
@@ -85,7 +85,7 @@ class Prefix(NamedTuple):
             queue=self.queue.change({}, [node.place for node in asleep.values()]),
         )
 
-    def rest(self, pages: tuple[int, ...]) -> Prefix:
+    def rest(self, pages: tuple[int, ...]) -> PrefixCache:
         """No table holds these pages any longer; given from the root outwards.
 
         They queue the other way round. Whoever holds a page holds its parent, which therefore comes to rest later or in the same
@@ -100,7 +100,7 @@ class Prefix(NamedTuple):
             last=self.last + len(pages),
         )
 
-    def evict(self, count: int) -> tuple[Prefix, tuple[int, ...]]:
+    def evict(self, count: int) -> tuple[PrefixCache, tuple[int, ...]]:
         """Forget the `count` pages, at most `idle`, that were used least recently and that nothing continues."""
         places: list[int] = []
         pages: list[int] = []

@@ -14,11 +14,11 @@ from typing import Any
 import click
 
 from costmodel.terminal import cli
-from jaxserve.engine.config import ServeSettings
+from jaxserve.engine.config import EngineConfig
 from jaxserve.load import options, output
-from jaxserve.load.asked import Asked
 from jaxserve.load.session import Session
 from jaxserve.load.slo import SLO
+from jaxserve.load.spec import LoadSpec
 
 
 @options.engine
@@ -45,10 +45,10 @@ def main(
             from jaxserve.reporting.report import check_path, write_report
         check_path(report)
     target = options.settings(ctx, given) if given["url"] is None else options.server(ctx, given)
-    asked = Asked(slo=SLO.parse(limits) if limits else None, duration=math.inf if duration is None else duration, **given)
+    asked = LoadSpec(slo=SLO.parse(limits) if limits else None, duration=math.inf if duration is None else duration, **given)
     with cli.Bars() as bars:
         session: AbstractContextManager[Session]
-        if isinstance(target, ServeSettings):
+        if isinstance(target, EngineConfig):
             with cli.importing():
                 from jaxserve.load.engine_session import engine_session  # see above
             session = engine_session(target, asked, bars.bar, priced=report is not None)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, Self
 
-from jaxserve.load.record import Record
+from jaxserve.load.record import RequestRecord
 from jaxserve.load.result import Pool
 from jaxserve.scheduling.step_record import StepRecord
 
@@ -67,14 +67,14 @@ class Client(Protocol):
     def idle(self) -> bool:
         """Nothing that was sent is under way."""
 
-    def wait(self, until: float) -> list[Record]:
+    def wait(self, until: float) -> list[RequestRecord]:
         """Let time pass, to `until` at most; comes back as soon as requests have ended, with their records.
 
         Raises:
           KeyboardInterrupt: Ctrl-C; the client is whole.
         """
 
-    def stop(self) -> list[Record]:
+    def stop(self) -> list[RequestRecord]:
         """Give up all that is under way, and tell of it as unfinished."""
 
     def known(self) -> Known:

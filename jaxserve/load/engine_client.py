@@ -11,9 +11,9 @@ from typing import Any, Self
 from costmodel.hardware.host import host_key
 from costmodel.terminal.endings import Shield
 from jaxserve.engine.engine import Engine
-from jaxserve.engine.request_handle import Handle
+from jaxserve.engine.request_handle import RequestHandle
 from jaxserve.load.client import Item, Known
-from jaxserve.load.record import FAILED, UNFINISHED, Record
+from jaxserve.load.record import FAILED, UNFINISHED, RequestRecord
 from jaxserve.load.recorder import Recorder
 from jaxserve.load.result import Pool
 from jaxserve.load.served import REFUSED
@@ -28,7 +28,7 @@ class _Sent:
     """A request that is under way."""
 
     item: Item
-    handle: Handle
+    handle: RequestHandle
     intended: float
     sent: float
     tokens: list[float]
@@ -59,8 +59,8 @@ class EngineClient:
         self._now, self._sleep = clock, sleep
         self._start = clock()
         self._open: dict[int, _Sent] = {}  # by the engine's id
-        self._ended: list[Record] = []  # as the scheduler saw them; the client has not yet
-        self._refused: list[Record] = []
+        self._ended: list[RequestRecord] = []  # as the scheduler saw them; the client has not yet
+        self._refused: list[RequestRecord] = []
         self._shield = Shield()
 
     def __enter__(self) -> Self:
@@ -94,7 +94,7 @@ class EngineClient:
             else:
                 self._open[handle.id] = _Sent(item, handle, intended, sent, [])
 
-    def wait(self, until: float) -> list[Record]:
+    def wait(self, until: float) -> list[RequestRecord]:
         while not (over := self._collect()) and not self.gone:
             left = until - self.clock()
             if left <= 0:
@@ -111,7 +111,7 @@ class EngineClient:
                 self._step()
         return over
 
-    def stop(self) -> list[Record]:
+    def stop(self) -> list[RequestRecord]:
         with self._shield.up():
             over = self._collect()
             for sent in list(self._open.values()):
@@ -152,10 +152,10 @@ class EngineClient:
             if (sent := self._open.get(piece.handle.id)) is not None:
                 sent.tokens += [now] * len(piece.tokens)
 
-    def _over(self, record: Record) -> None:
+    def _over(self, record: RequestRecord) -> None:
         self._ended.append(record)
 
-    def _collect(self) -> list[Record]:
+    def _collect(self) -> list[RequestRecord]:
         """Records of requests that have ended, with the client's own times."""
         over, start, now = self._refused, self._start, self.clock()
         self._refused = []
@@ -181,8 +181,8 @@ class EngineClient:
 
     def _without(
         self, item: Item, intended: float, sent: float, reason: str, error: str, tokens: list[float] | None = None
-    ) -> Record:
+    ) -> RequestRecord:
         """Of a request of which the scheduler tells nothing."""
         nan, came = math.nan, tuple(tokens or ())
         times = (intended, sent, nan, nan, nan, nan, came, self.clock())
-        return Record(item.id, *times, len(item.prompt), len(came), reason=reason, error=error)
+        return RequestRecord(item.id, *times, len(item.prompt), len(came), reason=reason, error=error)

@@ -7,26 +7,26 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from jaxserve.engine.build import Setup, choose, known_ceilings
-from jaxserve.engine.config import ServeSettings
+from jaxserve.engine.build import EngineBuild, choose, known_ceilings
+from jaxserve.engine.config import EngineConfig
 from jaxserve.engine.engine import Engine
-from jaxserve.load.asked import Asked
 from jaxserve.load.engine_client import EngineClient
 from jaxserve.load.measure import check_clients
 from jaxserve.load.recorder import Recorder
 from jaxserve.load.result import Pool
 from jaxserve.load.session import Session
 from jaxserve.load.source import Alphabet, Traced
+from jaxserve.load.spec import LoadSpec
 from jaxserve.predict.step_costs import StepCosts
 from jaxserve.programs.progress import Bar
-from jaxserve.scheduling.watch import Watch, Watches
+from jaxserve.scheduling.observer import Observer, Observers
 from jaxserve.steplog.writer import StepLog
 from models.checkpoint.sources import open_checkpoint
 from models.errors import UserError
 
 
 @contextmanager
-def engine_session(settings: ServeSettings, asked: Asked, bar: Bar, *, priced: bool) -> Iterator[Session]:
+def engine_session(settings: EngineConfig, asked: LoadSpec, bar: Bar, *, priced: bool) -> Iterator[Session]:
     """An engine in this process.
 
     Args:
@@ -42,7 +42,7 @@ def engine_session(settings: ServeSettings, asked: Asked, bar: Bar, *, priced: b
             load, asked, Pool(pool.units * settings.workers, pool.unit, pool.kind), prefix=pool.prefix and asked.source.shares
         )
     limits, predictor = known_ceilings(), setup.predictor()
-    watches, model = Watches(), setup.load(bar)
+    watches, model = Observers(), setup.load(bar)
     log = StepLog(settings.log) if settings.log else None
 
     def make(recorder: Recorder) -> Engine:
@@ -69,7 +69,7 @@ def engine_session(settings: ServeSettings, asked: Asked, bar: Bar, *, priced: b
             log.close()
 
 
-def as_long_as_needed(settings: ServeSettings, asked: Asked) -> Setup:
+def as_long_as_needed(settings: EngineConfig, asked: LoadSpec) -> EngineBuild:
     """An engine that holds the longest request, and no more where nothing else is said.
 
     Raises:
@@ -100,5 +100,5 @@ def as_long_as_needed(settings: ServeSettings, asked: Asked) -> Setup:
     return setup
 
 
-def _both(recorder: Recorder, log: StepLog | None) -> tuple[Watch, ...]:
+def _both(recorder: Recorder, log: StepLog | None) -> tuple[Observer, ...]:
     return (recorder, log) if log else (recorder,)

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from costmodel.terminal.endings import Shield
 from jaxserve.load.client import Item, Known
-from jaxserve.load.record import CHUNKS, FAILED, UNFINISHED, Record
+from jaxserve.load.record import CHUNKS, FAILED, UNFINISHED, RequestRecord
 from jaxserve.load.served import REFUSED
 from jaxserve.load.sse import Events
 from jaxserve.load.stream import Stream, said
@@ -77,8 +77,8 @@ class HttpClient:
             limits=http.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=IDLE),
             trust_env=False,
         )
-        self._tasks: set[asyncio.Task[Record]] = set()  # under way
-        self._done: list[asyncio.Task[Record]] = []
+        self._tasks: set[asyncio.Task[RequestRecord]] = set()  # under way
+        self._done: list[asyncio.Task[RequestRecord]] = []
         self._news = asyncio.Event()  # something is done
         # A signal raises between two turns of the loop and never within a request, whose record it would be.
         self._shield = Shield(lambda: self._runner.get_loop().call_soon_threadsafe(self._news.set))
@@ -115,12 +115,12 @@ class HttpClient:
         self._tasks.add(task)
         task.add_done_callback(self._end)
 
-    def wait(self, until: float) -> list[Record]:
+    def wait(self, until: float) -> list[RequestRecord]:
         with self._shield.up():
             self._runner.run(self._passing(until - self.clock()))
         return self._collect()
 
-    def stop(self) -> list[Record]:
+    def stop(self) -> list[RequestRecord]:
         with self._shield.up():
             left = set(self._tasks)
             for task in left:
@@ -139,12 +139,12 @@ class HttpClient:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._news.wait(), None if left == math.inf else max(left, 0.0))
 
-    def _collect(self) -> list[Record]:
+    def _collect(self) -> list[RequestRecord]:
         done, self._done = self._done, []
         self._news.clear()
         return [task.result() for task in done]
 
-    def _end(self, task: asyncio.Task[Record]) -> None:
+    def _end(self, task: asyncio.Task[RequestRecord]) -> None:
         self._tasks.discard(task)
         self._done.append(task)
         self._news.set()
@@ -168,7 +168,7 @@ class HttpClient:
             told = f"HTTP {response.status_code}: {_in_words(text)}"
             raise UserError(f"the server at {self._url} doesn't list its models ({told}); name one with --model") from None
 
-    async def _ask(self, item: Item, intended: float) -> Record:
+    async def _ask(self, item: Item, intended: float) -> RequestRecord:
         """One request, from its beginning to whatever end."""
         stream, sent, reason, error, broken = Stream(), self.clock(), "", "", False
         try:
@@ -201,7 +201,7 @@ class HttpClient:
         if self._count and stream.counted == CHUNKS and stream.text:
             self._uncounted[item.id] = stream.text
         nan = math.nan
-        return Record(
+        return RequestRecord(
             id=item.id,
             intended=intended,
             sent=sent,
@@ -263,7 +263,7 @@ class HttpClient:
         return {**body, "ignore_eos": True} if self._ignore else body
 
 
-async def _all(tasks: set[asyncio.Task[Record]]) -> None:
+async def _all(tasks: set[asyncio.Task[RequestRecord]]) -> None:
     await asyncio.wait(tasks)
 
 

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from jaxserve.load.asked import Asked
 from jaxserve.load.http_client import HttpClient
 from jaxserve.load.session import Bar, Session
 from jaxserve.load.source import Alphabet
+from jaxserve.load.spec import LoadSpec
 from models.errors import UserError
 
 _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*(?<!\.gguf)")
@@ -20,7 +20,7 @@ _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*(?<!\.gguf)")
 
 @contextmanager
 def http_session(
-    asked: Asked,
+    asked: LoadSpec,
     bar: Bar,
     *,
     url: str,

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from jaxserve.load.quantiles import plain
-from jaxserve.load.record import UNFINISHED, Record
+from jaxserve.load.record import UNFINISHED, RequestRecord
 from jaxserve.load.stability import growth
 
 STAYS = 10  # a window shorter than so many mean stays is mostly its edges
@@ -69,7 +69,7 @@ class Little:
 
 
 def littles_law(
-    records: Sequence[Record],
+    records: Sequence[RequestRecord],
     *,
     start: float | None = None,
     stop: float | None = None,
@@ -118,7 +118,7 @@ def _sweep(begins: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray
     return times, np.cumsum(change)
 
 
-def _reason(inside: Sequence[Record], span: float, residence: float, steady: bool) -> str:
+def _reason(inside: Sequence[RequestRecord], span: float, residence: float, steady: bool) -> str:
     """Why the sides may not be compared; the first that applies."""
     if len(inside) < 2 or not span:
         return "too few arrivals: a rate needs at least two in the window"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from jaxserve.load.asked import Asked, Load
 from jaxserve.load.client import Client, Item
-from jaxserve.load.record import TOKENIZER, UNFINISHED, Record
+from jaxserve.load.record import TOKENIZER, UNFINISHED, RequestRecord
 from jaxserve.load.result import Pool, Run
 from jaxserve.load.run import play
 from jaxserve.load.source import Alphabet
+from jaxserve.load.spec import Load, LoadSpec
 from jaxserve.load.warm import Beginnings, warm_tokens
 from models.errors import UserError
 
@@ -19,7 +19,7 @@ Alphabets = Callable[[int], Alphabet]  # of a key
 
 def measure(
     client: Client,
-    asked: Asked,
+    asked: LoadSpec,
     load: Load,
     alphabet: Alphabets,
     *,
@@ -32,7 +32,7 @@ def measure(
     Args:
       client: within its context.
       alphabet: makes the prompts.
-      part: number of this run among those on the same server, see `Asked.drawn`.
+      part: number of this run among those on the same server, see `LoadSpec.drawn`.
       ended: told how many requests have just ended.
       more: settings that only the caller knows.
     """
@@ -61,7 +61,7 @@ def measure(
     )
 
 
-def check_clients(load: Load, asked: Asked, pool: Pool, *, prefix: bool) -> None:
+def check_clients(load: Load, asked: LoadSpec, pool: Pool, *, prefix: bool) -> None:
     """Raise UserError for more clients than the pool can ever hold, whatever they ask for.
 
     Args:
@@ -79,7 +79,7 @@ def check_clients(load: Load, asked: Asked, pool: Pool, *, prefix: bool) -> None
         )
 
 
-def _items(asked: Asked, alphabet: Alphabets, part: int) -> Iterator[Item]:
+def _items(asked: LoadSpec, alphabet: Alphabets, part: int) -> Iterator[Item]:
     """The requests as they are sent; the same ones each time."""
     _, requests, key = asked.drawn(part)
     letters = alphabet(key)
@@ -87,7 +87,7 @@ def _items(asked: Asked, alphabet: Alphabets, part: int) -> Iterator[Item]:
         yield Item(id, letters.spell(request.prompt), request.limit)
 
 
-def _warm(records: list[Record], items: Iterator[Item]) -> int:
+def _warm(records: list[RequestRecord], items: Iterator[Item]) -> int:
     """What was found of earlier runs. Afterwards, so that nothing is looked up while requests are due."""
     beginnings, last = Beginnings(), max((record.id for record in records), default=-1)
     own = {}

@@ -11,7 +11,7 @@ from typing import Any
 
 from jaxserve.load.percentile import FEW, RULE
 from jaxserve.load.quantiles import Quantiles, plain
-from jaxserve.load.record import ANSWERED, CHUNKS, Record
+from jaxserve.load.record import ANSWERED, CHUNKS, RequestRecord
 from jaxserve.load.slo import RULE as SLO_RULE
 from jaxserve.load.slo import SLO, Verdict
 
@@ -122,7 +122,7 @@ class Summary:
         }
 
 
-def summarise(records: Iterable[Record], *, duration: float, slo: SLO | None = None, warm: int | None = 0) -> Summary:
+def summarise(records: Iterable[RequestRecord], *, duration: float, slo: SLO | None = None, warm: int | None = 0) -> Summary:
     """What records come to. Failed, refused and unfinished requests are counted, and none of them is good.
 
     Args:
@@ -154,7 +154,7 @@ def summarise(records: Iterable[Record], *, duration: float, slo: SLO | None = N
     )
 
 
-def pooled(records: Sequence[Record]) -> list[float]:
+def pooled(records: Sequence[RequestRecord]) -> list[float]:
     """The gaps of all answers, s."""
     return list(itertools.chain.from_iterable(record.itl for record in records))
 

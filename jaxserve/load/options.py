@@ -13,16 +13,16 @@ from click.core import ParameterSource
 
 from costmodel.terminal import cli
 from jaxserve import generate
-from jaxserve.engine.config import ServeSettings
-from jaxserve.load.asked import KINDS, OUTPUT, PROMPT
+from jaxserve.engine.config import EngineConfig
 from jaxserve.load.slo import SLO
+from jaxserve.load.spec import KINDS, OUTPUT, PROMPT
 from jaxserve.load.units import Unit, rate, seconds
 from models.errors import UserError
 
 MOST_IDS = 10_000_000  # of a vocabulary: ten times that of any model
 VOCABULARY = 10_000  # ids below exist in every model that somebody serves
 
-_ENGINE = {field.name for field in dataclasses.fields(ServeSettings)}
+_ENGINE = {field.name for field in dataclasses.fields(EngineConfig)}
 _SERVER = {"url", "timeout", "key_variable", "vocabulary", "ignore_eos", "tokenizer"}
 
 
@@ -56,7 +56,7 @@ def engine(command: click.Command) -> click.Command:
     return command
 
 
-def settings(context: click.Context, options: dict[str, Any]) -> ServeSettings:
+def settings(context: click.Context, options: dict[str, Any]) -> EngineConfig:
     """What the options say of an engine in this process, taken out of them with all that is about a server at a URL.
 
     Raises:
@@ -65,7 +65,7 @@ def settings(context: click.Context, options: dict[str, Any]) -> ServeSettings:
     refuse(context, _SERVER, "is of a server at a URL; give --url as well")
     for name in _SERVER & set(options):
         del options[name]
-    return ServeSettings(**{name: options.pop(name) for name in _ENGINE & set(options)})
+    return EngineConfig(**{name: options.pop(name) for name in _ENGINE & set(options)})
 
 
 def server(context: click.Context, options: dict[str, Any]) -> dict[str, Any]:

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from jaxserve.load.quantiles import Quantiles
-from jaxserve.load.record import Record
+from jaxserve.load.record import RequestRecord
 
-STAGES = {  # each ends where the next begins: the field of `Record` with which it ends, and what it is
+STAGES = {  # each ends where the next begins: the field of `RequestRecord` with which it ends, and what it is
     "client delay": ("sent", "the client was late"),
     "preprocessing": ("submitted", "checked and tokenised; over HTTP also the way there"),
     "aggregation": ("ready", "a worker was free, but the batch was still forming"),
@@ -26,7 +26,7 @@ class Part(NamedTuple):
     seconds: float
 
 
-def split(record: Record) -> tuple[Part, ...]:
+def split(record: RequestRecord) -> tuple[Part, ...]:
     """The stages of TTFT, in order; empty for a request without a token.
 
     Of a server that tells nothing of its inside, stages run together into one, named after all of them. A policy may let a request
@@ -52,7 +52,7 @@ class Share(NamedTuple):
     share: float  # of all TTFT together
 
 
-def shares(records: Iterable[Record]) -> tuple[Share, ...]:
+def shares(records: Iterable[RequestRecord]) -> tuple[Share, ...]:
     """Each part over the requests that were answered and have a first token; the means sum to the mean TTFT.
 
     Where some requests tell more than others, as of a mixed list, those of a coarser split stand beside the finer ones.
@@ -65,7 +65,7 @@ def shares(records: Iterable[Record]) -> tuple[Share, ...]:
     return tuple(Share(name, Quantiles.of(each), sum(each) / total if total else math.nan) for name, each in found.items())
 
 
-def _parts(records: Iterable[Record]) -> Iterator[Part]:
+def _parts(records: Iterable[RequestRecord]) -> Iterator[Part]:
     for record in records:
         if record.answered:
             yield from split(record)

@@ -12,7 +12,7 @@ ANSWERED = ("stop", "length")  # reasons of an answer that came to its end
 ENGINE, USAGE, TOKENIZER, CHUNKS = "engine", "usage", "tokenizer", "chunks"
 
 
-class Record(NamedTuple):
+class RequestRecord(NamedTuple):
     """One request. All times are s on one clock, counted from the start of the run; nan where nobody could know.
 
     Attributes:

@@ -7,16 +7,16 @@ import math
 from collections import deque
 from collections.abc import Callable
 
-from jaxserve.load.record import UNFINISHED, Record
+from jaxserve.load.record import UNFINISHED, RequestRecord
 from jaxserve.load.served import Books, Served
 from jaxserve.scheduling.dynamic import Dynamic
-from jaxserve.scheduling.outcome import End, Outcome
+from jaxserve.scheduling.observer import Observer
 from jaxserve.scheduling.plan import Ids, Plan
 from jaxserve.scheduling.policy import Policy
 from jaxserve.scheduling.request import Request
 from jaxserve.scheduling.state import State
 from jaxserve.scheduling.step_record import StepRecord
-from jaxserve.scheduling.watch import Watch
+from jaxserve.scheduling.step_result import End, StepResult
 from models.errors import UserError
 
 
@@ -33,8 +33,8 @@ class _Row:
     tokens: list[float] = dataclasses.field(default_factory=list)
 
 
-class Recorder(Watch):
-    """Takes down a `Record` for every answer. It has no client, so what was due was sent, and a token that is known has arrived.
+class Recorder(Observer):
+    """Takes down a `RequestRecord` for every answer. It has no client, so what was due was sent, and a token that is known has arrived.
 
     Args:
       ended: called with each record when the answer is over; by default they are kept, for `records`. Memory then grows with every token.
@@ -43,8 +43,8 @@ class Recorder(Watch):
       steps: what the steps took, of an engine that ran them on a device.
     """
 
-    def __init__(self, ended: Callable[[Record], None] | None = None):
-        self._over: list[Record] = []
+    def __init__(self, ended: Callable[[RequestRecord], None] | None = None):
+        self._over: list[RequestRecord] = []
         self._ended = ended or self._over.append
         self._books = Books(self._leave)
         self._rows: dict[int, _Row] = {}
@@ -53,7 +53,7 @@ class Recorder(Watch):
         self._now = 0.0
         self.steps: list[StepRecord] = []
 
-    def records(self) -> list[Record]:
+    def records(self) -> list[RequestRecord]:
         """Of all answers that are kept, by id; those that still wait or run as they stand, "unfinished"."""
         open = [self._record(id, row, self._now, UNFINISHED) for id, row in self._rows.items()]
         return sorted(self._over + open, key=lambda record: record.id)
@@ -84,7 +84,7 @@ class Recorder(Watch):
             self._rows[id].preemptions += 1
         self._books.planned(before, plan, after, now)
 
-    def folded(self, before: State, plan: Plan, outcome: Outcome, after: State, ends: tuple[End, ...], now: float) -> None:
+    def updated(self, before: State, plan: Plan, outcome: StepResult, after: State, ends: tuple[End, ...], now: float) -> None:
         self._now = now
         flying = self._flying[plan.worker]
         flying.popleft()
@@ -93,7 +93,7 @@ class Recorder(Watch):
         for id, tokens in zip(plan.ids, outcome.tokens, strict=True):
             if tokens and (row := self._rows.get(id)) is not None:
                 row.tokens += [now] * len(tokens)
-        self._books.folded(before, plan, outcome, after, ends, now)
+        self._books.updated(before, plan, outcome, after, ends, now)
 
     def stepped(self, record: StepRecord) -> None:
         self.steps.append(record)
@@ -132,9 +132,9 @@ class Recorder(Watch):
         self._ended(self._record(answer.id, self._rows.pop(answer.id), answer.end, answer.reason))
 
     @staticmethod
-    def _record(id: int, row: _Row, end: float, reason: str) -> Record:
+    def _record(id: int, row: _Row, end: float, reason: str) -> RequestRecord:
         request = row.request
-        return Record(
+        return RequestRecord(
             id=id,
             intended=request.arrival,
             sent=request.arrival,

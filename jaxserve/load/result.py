@@ -12,7 +12,7 @@ from jaxserve.load.little import Little, littles_law
 from jaxserve.load.metrics import Summary, summarise
 from jaxserve.load.parts import Share, shares
 from jaxserve.load.quantiles import plain
-from jaxserve.load.record import Record
+from jaxserve.load.record import RequestRecord
 from jaxserve.load.slo import SLO
 from jaxserve.scheduling.step_record import StepRecord
 from models.errors import UserError
@@ -50,12 +50,12 @@ class Run:
       programs: names of the buckets that were compiled.
     """
 
-    records: tuple[Record, ...]
+    records: tuple[RequestRecord, ...]
     duration: float
     witness: str
     settings: Mapping[str, Any]
     begin: float = 0.0
-    warmup: tuple[Record, ...] = ()
+    warmup: tuple[RequestRecord, ...] = ()
     warm: int | None = None
     complete: bool = True
     why: str = ""
@@ -70,7 +70,7 @@ class Run:
             raise UserError(f"a run's witness is {self.witness!r}; it is {' or '.join(WITNESSES)}")
 
     @classmethod
-    def of(cls, records: Sequence[Record], *, warmup: int = 0, **fields: Any) -> Self:
+    def of(cls, records: Sequence[RequestRecord], *, warmup: int = 0, **fields: Any) -> Self:
         """A run of these records, of which the first `warmup`, by id, are its warm-up."""
         ordered = sorted(records, key=lambda record: record.id)
         before, after = tuple(ordered[:warmup]), tuple(ordered[warmup:])
@@ -153,11 +153,11 @@ class Run:
             ) from None
 
 
-def _plain(record: Record) -> dict[str, Any]:
+def _plain(record: RequestRecord) -> dict[str, Any]:
     fields = record._asdict()
     return fields | {name: None for name in _TIMES if math.isnan(fields[name])}
 
 
-def _record(given: Mapping[str, Any]) -> Record:
+def _record(given: Mapping[str, Any]) -> RequestRecord:
     times = {name: math.nan if given[name] is None else given[name] for name in _TIMES}
-    return Record(**{**given, **times, "tokens": tuple(given["tokens"])})
+    return RequestRecord(**{**given, **times, "tokens": tuple(given["tokens"])})

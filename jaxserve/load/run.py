@@ -8,14 +8,14 @@ from typing import NamedTuple
 
 from costmodel.terminal import endings
 from jaxserve.load.client import Client, Item
-from jaxserve.load.record import UNFINISHED, Record
+from jaxserve.load.record import UNFINISHED, RequestRecord
 from jaxserve.load.schedule import Schedule
 
 
 class Played(NamedTuple):
     """What came of a load. why: what came between; empty where all that was asked was sent and has ended."""
 
-    records: list[Record]
+    records: list[RequestRecord]
     why: str
 
 
@@ -38,7 +38,7 @@ def play(
       until: s; what is due from then on is not sent.
       ended: told how many have just ended.
     """
-    records: list[Record] = []
+    records: list[RequestRecord] = []
     coming = next(items, None)
     shield = endings.Shield()
     client.begin()
@@ -69,9 +69,9 @@ def play(
     return Played(records, why)
 
 
-def _unsent(item: Item, intended: float, now: float) -> Record:
+def _unsent(item: Item, intended: float, now: float) -> RequestRecord:
     """Of a request that was due, and for which it was too late."""
     nan = math.nan
-    return Record(
+    return RequestRecord(
         item.id, intended, nan, nan, nan, nan, nan, (), now, len(item.prompt), 0, reason=UNFINISHED, error="it was not sent"
     )

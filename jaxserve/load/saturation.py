@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 
 from jaxserve.load.little import littles_law
 from jaxserve.load.quantiles import plain
-from jaxserve.load.record import Record
+from jaxserve.load.record import RequestRecord
 from jaxserve.load.slo import SLO, Verdict
 from jaxserve.load.stability import Growth, growth
 from models.errors import UserError
 
-Measure = Callable[[float], Sequence[Record]]
+Measure = Callable[[float], Sequence[RequestRecord]]
 
 
 class Probe(NamedTuple):
@@ -143,7 +143,7 @@ def saturate(
     return Saturation(holds, fails, tuple(tried))
 
 
-def judge(rate: float, records: Sequence[Record], slo: SLO) -> Probe:
+def judge(rate: float, records: Sequence[RequestRecord], slo: SLO) -> Probe:
     """What records say of the rate at which they came."""
     waits = [record.started - record.ready for record in records]
     if all(map(math.isnan, waits)):

@@ -8,11 +8,11 @@ from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
-from jaxserve.scheduling.outcome import End, Outcome
+from jaxserve.scheduling.observer import Observer
 from jaxserve.scheduling.plan import Plan
 from jaxserve.scheduling.request import Request
 from jaxserve.scheduling.state import State
-from jaxserve.scheduling.watch import Watch
+from jaxserve.scheduling.step_result import End, StepResult
 from models.errors import UserError
 
 CANCELLED, EXPIRED, REFUSED = "cancelled", "expired", "refused"
@@ -56,7 +56,7 @@ class _Live:
     preemptions: int = 0
 
 
-class Books(Watch):
+class Books(Observer):
     """Tells of every answer when it is over, and keeps nothing of it but a count.
 
     Args:
@@ -108,7 +108,7 @@ class Books(Watch):
         for id in plan.expired:
             self._lose(id, EXPIRED, now)
 
-    def folded(self, before: State, plan: Plan, outcome: Outcome, after: State, ends: tuple[End, ...], now: float) -> None:
+    def updated(self, before: State, plan: Plan, outcome: StepResult, after: State, ends: tuple[End, ...], now: float) -> None:
         live = self._live
         for id, tokens in zip(plan.ids, outcome.tokens, strict=True):
             if tokens and (row := live.get(id)) is not None:  # else it was cancelled, or had ended when the plan was made

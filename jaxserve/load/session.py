@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from costmodel.terminal import endings
-from jaxserve.load.asked import Asked, Load
 from jaxserve.load.client import Client
 from jaxserve.load.measure import Alphabets, measure
-from jaxserve.load.record import Record
+from jaxserve.load.record import RequestRecord
 from jaxserve.load.result import Run
 from jaxserve.load.saturation import Saturation, saturate
+from jaxserve.load.spec import Load, LoadSpec
 
 Bar = Callable[[str, int], Callable[[int], None]]  # (what, total) -> call with each advance
 
@@ -42,7 +42,7 @@ class Loads:
       measure: runs one load, which has this number among them.
     """
 
-    asked: Asked
+    asked: LoadSpec
     measure: Callable[[Load, int], Run]
 
     def run(self) -> Found:
@@ -69,10 +69,10 @@ class Loads:
 
     def _saturate(self, runs: list[Run]) -> Found:
         asked = self.asked
-        assert asked.slo is not None and asked.rates  # `Asked` has seen to it
+        assert asked.slo is not None and asked.rates  # `LoadSpec` has seen to it
         slo = asked.slo
 
-        def probe(rate: float) -> Sequence[Record]:
+        def probe(rate: float) -> Sequence[RequestRecord]:
             run = self.measure(asked.at(rate), len(runs))
             runs.append(run)
             if not run.complete:
@@ -100,7 +100,7 @@ class Session:
     """
 
     client: Client
-    asked: Asked
+    asked: LoadSpec
     alphabet: Alphabets
     bar: Bar
     fresh: Callable[[], None] = lambda: None

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Self
 
 from jaxserve.load.percentile import interval, percentile
 from jaxserve.load.quantiles import plain
-from jaxserve.load.record import Record
+from jaxserve.load.record import RequestRecord
 from jaxserve.load.units import seconds
 from models.errors import UserError
 
@@ -123,7 +123,7 @@ class SLO:
                     "is light enough; raise the limit, or take a faster chip or a smaller model"
                 )
 
-    def good(self, record: Record) -> bool:
+    def good(self, record: RequestRecord) -> bool:
         """Whether a request was answered and kept every limit itself, see `metrics.DEFINITIONS`."""
         for metric in METRICS:
             if limits := getattr(self, metric):
@@ -132,7 +132,7 @@ class SLO:
                     return False
         return True
 
-    def verdicts(self, records: Sequence[Record]) -> tuple[Verdict, ...]:
+    def verdicts(self, records: Sequence[RequestRecord]) -> tuple[Verdict, ...]:
         """Each limit, over all requests of a run."""
         found = []
         for metric, q, limit in self.limits():
@@ -159,7 +159,7 @@ def _plain(q: float) -> str:
     return f"{q:.15g}"
 
 
-def _value(record: Record, metric: str) -> float:
+def _value(record: RequestRecord, metric: str) -> float:
     """TTFT, TPOT or E2E as limits see it, s: `RULE`."""
     if not (record.answered and record.tokens):
         return math.inf
@@ -167,12 +167,12 @@ def _value(record: Record, metric: str) -> float:
     return value
 
 
-def _gaps(record: Record) -> Sequence[float]:
+def _gaps(record: RequestRecord) -> Sequence[float]:
     """The gaps of one request as limits see them, s: `RULE`."""
     return (record.itl or (0.0,)) if record.answered and record.tokens else (math.inf,)
 
 
-def _pooled(records: Sequence[Record]) -> list[float]:
+def _pooled(records: Sequence[RequestRecord]) -> list[float]:
     """The gaps of all requests as limits see them, s."""
     began = [record for record in records if record.answered and record.tokens]
     gaps = list(itertools.chain.from_iterable(record.itl for record in began)) or [0.0] * len(began)

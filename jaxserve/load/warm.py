@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from jaxserve.load.record import Record
+from jaxserve.load.record import RequestRecord
 
 _TOKEN = np.dtype(np.uint32)
 
@@ -36,7 +36,7 @@ def _common(a: bytes, b: bytes) -> int:
     return int(differ.argmax()) if differ.any() else size
 
 
-def warm_tokens(records: Iterable[Record], own: Mapping[int, int]) -> int:
+def warm_tokens(records: Iterable[RequestRecord], own: Mapping[int, int]) -> int:
     """Prompt tokens whose KV was there before the run began: what was found beyond what the run itself had sent before.
 
     Args:

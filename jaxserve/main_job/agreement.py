@@ -16,7 +16,7 @@ from jaxserve.engine.model import Model, load_model
 from jaxserve.generation.prompts import builtin_prompts
 from jaxserve.main_job.rows import Generation, make_rows
 from jaxserve.programs.bucket import Bucket
-from jaxserve.programs.buckets import Ladder, powers
+from jaxserve.programs.buckets import Buckets, powers
 from jaxserve.programs.program_set import blank, compile_programs
 from jaxserve.sampling_params import SamplingParams
 from models.checkpoint.sources import open_checkpoint
@@ -100,7 +100,7 @@ def greedy(model: Model, prompts: Sequence[list[int]], limit: int) -> list[list[
     """The likeliest continuation of each prompt by `limit` tokens, all prompts together."""
     context = max(map(len, prompts)) + limit
     query = min(256, powers(max(map(len, prompts)), smallest=2)[-1])
-    ladder = Ladder((len(prompts),), (-(-context // PAGE),), (max(1, min(256 // query, len(prompts))), query), PAGE)
+    ladder = Buckets((len(prompts),), (-(-context // PAGE),), (max(1, min(256 // query, len(prompts))), query), PAGE)
     rows = make_rows(prompts, limit, [SamplingParams()] * len(prompts), (), context=context, page=PAGE)
     pool: KV = model.empty_pool(sum(len(row.pages) for row in rows), PAGE, model.dtype)
     generation = Generation(rows, ladder, compile_programs(model.step, model.serving, pool, ladder.buckets()), pool)

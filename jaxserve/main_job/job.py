@@ -17,13 +17,13 @@ from jaxserve.engine.input_processor import read_all
 from jaxserve.engine.model import Model, choose_dtype, load_model
 from jaxserve.generation.program_table import Price, report
 from jaxserve.generation.prompts import builtin_prompts, read_prompts
-from jaxserve.main_job.outcome import Outcome, Run
+from jaxserve.main_job.outcome import DecodeResult, Run
 from jaxserve.main_job.rows import Generation, Row, StepRecord, make_rows, pages_needed
-from jaxserve.main_job.settings import Settings
+from jaxserve.main_job.settings import DecodeConfig
 from jaxserve.predict.analytical import Analytical
-from jaxserve.programs.buckets import Ladder, powers
+from jaxserve.programs.buckets import Buckets, powers
 from jaxserve.programs.compile_cache import CompileCache
-from jaxserve.programs.memory import Need, pool_bytes, weight_bytes
+from jaxserve.programs.memory import MemoryNeed, pool_bytes, weight_bytes
 from jaxserve.programs.program_set import Program, compile_programs
 from jaxserve.programs.progress import Bar, Compiling
 from jaxserve.sampling_params import SamplingParams
@@ -48,7 +48,7 @@ class Job:
       sampling: of the first row; each next one's seed is 1 more.
     """
 
-    settings: Settings
+    settings: DecodeConfig
     checkpoint: Checkpoint | RandomCheckpoint
     tokenizer: Tokenizer
     prompts: list[list[int]]
@@ -70,12 +70,12 @@ class Job:
         return sum(pages * (turns + (i < more)) for i, pages in enumerate(each))
 
     @property
-    def ladder(self) -> Ladder:
+    def ladder(self) -> Buckets:
         """The programs."""
         return make_ladder(self.prompts, self.settings.batches, self.context, self.settings.page_size)
 
 
-def accept(settings: Settings) -> Job:
+def accept(settings: DecodeConfig) -> Job:
     """Open the model and encode the prompts. No weight is read.
 
     Raises:
@@ -102,16 +102,16 @@ def accept(settings: Settings) -> Job:
     return job
 
 
-def make_ladder(prompts: Sequence[list[int]], batches: Sequence[int], context: int, page: int) -> Ladder:
+def make_ladder(prompts: Sequence[list[int]], batches: Sequence[int], context: int, page: int) -> Buckets:
     """The buckets that this run can reach: every power of two below the largest batch, each batch itself, and one prefill chunk."""
     # At least 2 tokens wide, so that no prefill program is a decode program.
     query = min(CHUNK, powers(max(map(len, prompts)), smallest=2)[-1])
     rows = max(1, min(CHUNK // query, max(batches)))
     sizes = {*batches, *(size for size in powers(max(batches)) if size < max(batches))}
-    return Ladder(tuple(sorted(sizes)), (-(-context // page),), (rows, query), page)
+    return Buckets(tuple(sorted(sizes)), (-(-context // page),), (rows, query), page)
 
 
-def run(settings: Settings, bar: Bar) -> Outcome:
+def run(settings: DecodeConfig, bar: Bar) -> DecodeResult:
     """Do the job. `bar` shows progress.
 
     Raises:
@@ -149,7 +149,7 @@ def run(settings: Settings, bar: Bar) -> Outcome:
         runs.append(_summary(batch, generation, first, model, stored, limits, price))
     predictor = Analytical(job.checkpoint.config, limits.chip(), dtype=dtype, kv_dtype=stored, ladder=ladder)
     provenance = job.checkpoint.provenance | job.tokenizer.provenance
-    return Outcome(
+    return DecodeResult(
         _facts(job, dtype, why, stored), provenance, limits, predictor, job.pages, list(programs), runs, job.tokenizer
     )
 
@@ -161,7 +161,7 @@ def _dtype(job: Job) -> tuple[str, str]:
     def check_for(dtype: str) -> None:
         pool = pool_bytes(config, job.pages, s.page_size, s.kv_dtype or dtype)
         programs = len(job.ladder.buckets())
-        need = Need.of(job.checkpoint, dtype, pool=pool, rows=s.rows, chunk=CHUNK, programs=programs, layers=s.layers)
+        need = MemoryNeed.of(job.checkpoint, dtype, pool=pool, rows=s.rows, chunk=CHUNK, programs=programs, layers=s.layers)
         need.check("this run", dtype, "--batch or --max-new-tokens", "--")
 
     check_for("bfloat16" if s.dtype == "auto" else s.dtype)

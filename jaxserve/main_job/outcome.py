@@ -53,7 +53,7 @@ class Run:
 
 
 @dataclasses.dataclass(frozen=True)
-class Outcome:
+class DecodeResult:
     """All of it.
 
     Attributes:

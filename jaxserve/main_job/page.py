@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from jaxserve.load.record import Record
+from jaxserve.load.record import RequestRecord
 from jaxserve.load.result import Pool, Run
-from jaxserve.main_job.outcome import Outcome
+from jaxserve.main_job.outcome import DecodeResult
 from jaxserve.main_job.outcome import Run as Batch
 from jaxserve.main_job.rows import Row, StepRecord
 from jaxserve.predict.step_costs import StepCosts
@@ -25,7 +25,7 @@ CLOSED = (
 SHOWN = ("model", "machine", "date", "jax", "dtype", "kv_dtype", "page_size", "context", "distinct_prompts")
 
 
-def write_page(path: Path, outcome: Outcome, command: str) -> None:
+def write_page(path: Path, outcome: DecodeResult, command: str) -> None:
     """Write it, the batches side by side.
 
     Raises:
@@ -39,7 +39,7 @@ def write_page(path: Path, outcome: Outcome, command: str) -> None:
     write_report(path, runs, names=names, title=title, command=command, alerts=(CLOSED,))
 
 
-def run_of(batch: Batch, outcome: Outcome) -> Run:
+def run_of(batch: Batch, outcome: DecodeResult) -> Run:
     """One batch. Times count from the beginning of its first step, when all of its rows were due."""
     chip = outcome.limits.chip()
     costs = StepCosts(outcome.predictor, chip, outcome.facts["dtype"])
@@ -79,7 +79,7 @@ def decodes(step: StepRecord) -> bool:
     return step.program.bucket.shape[0][1] == 1
 
 
-def records_of(rows: Sequence[Row], steps: Sequence[StepRecord]) -> list[Record]:
+def records_of(rows: Sequence[Row], steps: Sequence[StepRecord]) -> list[RequestRecord]:
     """A record for each row, with the time of every token: a step whose end a row has run its whole prompt by draws one for it."""
     started, tokens = [math.nan] * len(rows), [list[float]() for _ in rows]
     for step in steps:
@@ -89,7 +89,7 @@ def records_of(rows: Sequence[Row], steps: Sequence[StepRecord]) -> list[Record]
             if context >= len(rows[number].prompt):
                 tokens[number].append(step.at)
     return [
-        Record(
+        RequestRecord(
             id=number,
             intended=0.0,
             sent=0.0,
@@ -107,7 +107,7 @@ def records_of(rows: Sequence[Row], steps: Sequence[StepRecord]) -> list[Record]
     ]
 
 
-def steps_of(batch: Batch, records: Sequence[Record], outcome: Outcome) -> list[Step]:
+def steps_of(batch: Batch, records: Sequence[RequestRecord], outcome: DecodeResult) -> list[Step]:
     """Its steps in the form of an engine's. Pages are handed out at the start and come back when their row is over."""
     found = []
     for number, step in enumerate(batch.steps):

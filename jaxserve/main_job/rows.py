@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from jaxserve.programs.bucket import Bucket
-from jaxserve.programs.buckets import Ladder
+from jaxserve.programs.buckets import Buckets
 from jaxserve.programs.program_set import Program, Programs, blank
 from jaxserve.sampling_params import SamplingParams
 from models.errors import UserError
@@ -105,7 +105,7 @@ def make_rows(
 class Generation:
     """Runs rows to their end. `pool` is the current KV pool; every step replaces it."""
 
-    def __init__(self, rows: list[Row], ladder: Ladder, programs: Programs, pool: KV):
+    def __init__(self, rows: list[Row], ladder: Buckets, programs: Programs, pool: KV):
         """Raises UserError, before any step is run, where some step of these rows would fit no program or no page."""
         self.rows, self.ladder, self.programs, self.pool = rows, ladder, programs, pool
         self.records: list[StepRecord] = []

@@ -13,7 +13,7 @@ LAYERS = ("auto", "unrolled", "scanned")
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings:
+class DecodeConfig:
     """The options of `python -m jaxserve.decode`; see its --help.
 
     Raises:

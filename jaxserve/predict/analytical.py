@@ -20,8 +20,8 @@ from costmodel.hardware.chip import Chip
 from costmodel.hardware.chips import find_chip
 from jaxserve.predict.step_features import attended, factors
 from jaxserve.programs.bucket import Bucket
-from jaxserve.programs.buckets import Ladder
-from jaxserve.programs.dispatch import Piece, Run, runs
+from jaxserve.programs.buckets import Buckets
+from jaxserve.programs.dispatch import Piece, Run, dispatch
 from jaxserve.scheduling.plan import Plan
 from models.config.model_config import ModelConfig
 from models.errors import UserError
@@ -84,7 +84,7 @@ class Analytical:
         dtype: str | Format | Mapping[str, str | Format] = "bfloat16",
         kv_dtype: str | Format | None = None,
         tensor_parallel: int = 1,
-        ladder: Ladder | None = None,
+        ladder: Buckets | None = None,
         attention: Attention = "blockwise",
     ):
         if attention == "gather" and ladder is None:
@@ -107,7 +107,7 @@ class Analytical:
 
     def __call__(self, plan: Plan) -> float:
         """Seconds of all programs of a plan, one after the other. A repeated decode is taken to run as often as it may."""
-        return sum([self.seconds(self.run_load(run, i)) for run in runs(plan, self.ladder) for i in range(run.steps)])
+        return sum([self.seconds(self.run_load(run, i)) for run in dispatch(plan, self.ladder) for i in range(run.steps)])
 
     def run_load(self, run: Run, step: int = 0) -> Load:
         """What one program computes, in its repetition number `step`."""

@@ -14,10 +14,10 @@ from costmodel.arch.catalog import as_architecture
 from costmodel.calibration.calibration import Calibration
 from costmodel.calibration.engine_step import EngineStep
 from costmodel.calibration.kernel_step import KernelStep, Share
-from costmodel.calibration.silicon import Silicon
+from costmodel.calibration.kernels import KernelCalibration
 from jaxserve.predict.executed import Executed, Figures
-from jaxserve.programs.buckets import Ladder
-from jaxserve.programs.dispatch import runs
+from jaxserve.programs.buckets import Buckets
+from jaxserve.programs.dispatch import dispatch
 from jaxserve.scheduling.plan import Plan
 from models.config.model_config import ModelConfig
 from models.errors import UserError
@@ -42,7 +42,7 @@ class Calibrated:
         self,
         config: Model,
         calibration: Calibration,
-        ladder: Ladder,
+        ladder: Buckets,
         *,
         dtype: str = "float32",
         kv_dtype: str | None = None,
@@ -76,14 +76,14 @@ class KernelCalibrated:
 
     Args:
       config: a dense model without windows, in 16 bit.
-      silicon: kernels of a chip, fitted (`costmodel.calibration.silicon.h100`) or carried over (`transfer`).
+      silicon: kernels of a chip, fitted (`costmodel.calibration.kernels.h100`) or carried over (`transfer`).
       gap: s that the host keeps the device waiting between steps, added to each plan.
 
     Raises:
       UserError: a model whose kernels are not calibrated.
     """
 
-    def __init__(self, config: Model, silicon: Silicon, *, gap: float = 0.0):
+    def __init__(self, config: Model, silicon: KernelCalibration, *, gap: float = 0.0):
         self.step, self.gap = KernelStep(as_architecture(config), silicon), gap
 
     def __call__(self, plan: Plan) -> float:
@@ -93,7 +93,7 @@ class KernelCalibrated:
     def shares(self, plan: Plan) -> list[Share]:
         """What each step of a plan goes to."""
         found = []
-        for run in runs(plan):
+        for run in dispatch(plan):
             counts = run.counts or (1,) * len(run.starts)
             tokens = sum(counts) + sum([piece.tokens for piece in run.pieces])
             samples = sum(counts) + len(run.pieces)

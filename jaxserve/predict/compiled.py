@@ -18,7 +18,7 @@ from costmodel.hardware.chip import Chip
 from costmodel.ledger.compiled import CompiledCost, extrapolate
 from costmodel.ledger.ledger import ledger
 from costmodel.study import FEW
-from jaxserve.programs.dispatch import runs
+from jaxserve.programs.dispatch import dispatch
 from jaxserve.scheduling.plan import Plan
 from models.config.model_config import ModelConfig
 from models.errors import UserError
@@ -51,7 +51,7 @@ class Compiled:
     def __call__(self, plan: Plan) -> float:
         """Raises UserError for a plan with prompts where no prefill was compiled, or with drafts."""
         total = 0.0
-        for run in runs(plan):
+        for run in dispatch(plan):
             if run.counts is not None:
                 raise UserError("a plan verifies drafts, for which no program was compiled; simulate without speculation")
             if run.starts:

@@ -14,8 +14,8 @@ from costmodel.arch.architecture import Architecture
 from costmodel.hardware.chip import Chip
 from jaxserve.predict.step_features import factors
 from jaxserve.programs.bucket import Bucket
-from jaxserve.programs.buckets import Ladder
-from jaxserve.programs.dispatch import Run, runs
+from jaxserve.programs.buckets import Buckets
+from jaxserve.programs.dispatch import Run, dispatch
 from jaxserve.scheduling.plan import Plan
 from models.attention import block_tokens
 from models.segment import Segment
@@ -58,7 +58,7 @@ class Executed:
       dtype, kv_dtype: of weights and cache.
     """
 
-    def __init__(self, architecture: Architecture, ladder: Ladder, *, dtype: str = "float32", kv_dtype: str | None = None):
+    def __init__(self, architecture: Architecture, ladder: Buckets, *, dtype: str = "float32", kv_dtype: str | None = None):
         self.ladder, self._experts = ladder, architecture.experts
         self._windows = tuple(dict.fromkeys(architecture.windows))
         self._layers = [architecture.windows.count(window) for window in self._windows]
@@ -70,7 +70,7 @@ class Executed:
 
     def plan(self, plan: Plan) -> list[Figures]:
         """Of every program of a plan. A repeated decode is taken to run as often as it may."""
-        return [self.run(run, step) for run in runs(plan, self.ladder) for step in range(run.steps)]
+        return [self.run(run, step) for run in dispatch(plan, self.ladder) for step in range(run.steps)]
 
     def run(self, run: Run, step: int = 0) -> Figures:
         """Of one program, in its repetition number `step`."""

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from costmodel.arch.formats import find_format
 from costmodel.hardware.chip import Chip, peak_name
 from jaxserve.predict.analytical import Analytical
-from jaxserve.programs.dispatch import Run, runs
-from jaxserve.scheduling.outcome import End, Outcome
+from jaxserve.programs.dispatch import Run, dispatch
+from jaxserve.scheduling.observer import Observer
 from jaxserve.scheduling.plan import Plan
 from jaxserve.scheduling.state import State
-from jaxserve.scheduling.watch import Watch
+from jaxserve.scheduling.step_result import End, StepResult
 
 if TYPE_CHECKING:
     from jaxserve.programs.program_set import Program
@@ -36,7 +36,7 @@ class Sums:
     flops: float = 0.0
 
 
-class StepCosts(Watch):
+class StepCosts(Observer):
     """Sums up what every step of a run should cost (witness: analytical), from its plan and so from its true contexts. Memory is flat.
 
     Args:
@@ -54,9 +54,9 @@ class StepCosts(Watch):
         self._peak = float(chip.peak(self._dtype))
         self._sums: dict[tuple[str, ...], Sums] = {}
 
-    def folded(self, before: State, plan: Plan, outcome: Outcome, after: State, ends: tuple[End, ...], now: float) -> None:
+    def updated(self, before: State, plan: Plan, outcome: StepResult, after: State, ends: tuple[End, ...], now: float) -> None:
         """Here, and not where it was planned: the engine has handed over the next step by now, so the device doesn't wait for this."""
-        self.add(runs(plan, self._predictor.ladder))
+        self.add(dispatch(plan, self._predictor.ladder))
 
     def add(self, step: Iterable[Run]) -> None:
         """A step that ran these programs, one after the other."""

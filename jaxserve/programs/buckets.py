@@ -19,7 +19,7 @@ def powers(largest: int, smallest: int = 1) -> tuple[int, ...]:
 
 
 @dataclasses.dataclass(frozen=True)
-class Ladder:
+class Buckets:
     """Batch sizes, page-table widths and prefill shapes, each ascending; what is left out is not compiled.
 
     Attributes:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from jaxserve.programs.bucket import Bucket
-from jaxserve.programs.buckets import Ladder
+from jaxserve.programs.buckets import Buckets
 from jaxserve.scheduling.plan import Plan
 
 
@@ -43,7 +43,7 @@ class Run(NamedTuple):
     steps: int = 1
 
 
-def runs(plan: Plan, ladder: Ladder | None = None) -> list[Run]:
+def dispatch(plan: Plan, ladder: Buckets | None = None) -> list[Run]:
     """The programs of a plan that has rows, in order. Without a ladder it is one that fits.
 
     Raises:
@@ -93,7 +93,7 @@ def runs(plan: Plan, ladder: Ladder | None = None) -> list[Run]:
     return found
 
 
-def _uniform(plan: Plan, ladder: Ladder) -> list[Run]:
+def _uniform(plan: Plan, ladder: Buckets) -> list[Run]:
     """Every token is a piece of one, in the order of the plan, as many in each program as it has rows."""
     pieces = [
         piece for row, (at, count) in enumerate(zip(plan.starts, plan.counts, strict=True)) for piece in cut(at, count, 1, row)

@@ -21,7 +21,7 @@ NEVER = 2**31 - 1  # no token has this id, no position is beyond it
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class Biases:
+class LogitBias:
     """The entries of all rows of a segment, [rows, entries]."""
 
     token: Array  # i32, NEVER where there is no entry
@@ -29,7 +29,7 @@ class Biases:
     until: Array  # i32: holds for tokens that are drawn at positions below this
 
     @classmethod
-    def blank(cls, rows: int, entries: int) -> Biases:
+    def blank(cls, rows: int, entries: int) -> LogitBias:
         """Host arrays without an entry."""
         shape = (rows, entries)
         return cls(np.full(shape, NEVER, np.int32), np.zeros(shape, np.float32), np.full(shape, NEVER, np.int32))
@@ -55,7 +55,7 @@ class Biases:
 
 
 def entries(params: SamplingParams, prompt: int, stops: Iterable[int]) -> list[tuple[int, float, int]]:
-    """(token, value, until) of each entry that a request needs; see `Biases` and `Biases.put`."""
+    """(token, value, until) of each entry that a request needs; see `LogitBias` and `LogitBias.put`."""
     special = {FORBID: -np.inf, ONLY: np.inf}
     found = [(token, special.get(value, value), NEVER) for token, value in params.biases]
     if params.min_tokens:
@@ -64,7 +64,7 @@ def entries(params: SamplingParams, prompt: int, stops: Iterable[int]) -> list[t
     return found
 
 
-def biased(logits: jax.Array, biases: Biases, position: jax.Array) -> jax.Array:
+def biased(logits: jax.Array, biases: LogitBias, position: jax.Array) -> jax.Array:
     """Logits with their biases; a forbidden token has -inf. A row without entries keeps its own.
 
     Args:

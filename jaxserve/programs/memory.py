@@ -76,7 +76,7 @@ def process_bytes(config: ModelConfig, programs: int, layers: str) -> int:
     return resident_bytes() + (240 + 340 + programs * each) * 1_000_000
 
 
-class Need(NamedTuple):
+class MemoryNeed(NamedTuple):
     """What a run takes in bytes, each an estimate from above.
 
     Attributes:

@@ -23,11 +23,11 @@ from models.segment import Segment
 
 Carry = tuple[jax.Array, KV, Work, Output]  # steps done, the cache, what the next step works on, and what was drawn
 
-SCOPE = "repeat"  # around the loop: its key in `repeated_trips`
+SCOPE = "repeat"  # around the loop: its key in `multi_step_trips`
 
 
 @dataclasses.dataclass(frozen=True)
-class RepeatedStep:
+class MultiStep:
     """A decode step that runs up to `steps` times. Its rows are past their prompt, so it has no prompt log-probabilities."""
 
     step: Step
@@ -88,7 +88,7 @@ def _next(work: Work, drawn: jax.Array, stops: jax.Array) -> Work:
     return dataclasses.replace(work, segment=Segment(drawn, s.start + s.count, count, s.table), penalties=penalties)
 
 
-def repeated_trips(step: Step, kv: KV, segment: Segment, ran: Sequence[int]) -> dict[str, float]:
+def multi_step_trips(step: Step, kv: KV, segment: Segment, ran: Sequence[int]) -> dict[str, float]:
     """How often the loops of a repeated decode run that data bound.
 
     Args:

@@ -20,8 +20,8 @@ from jaxserve.programs.bucket import Bucket
 from jaxserve.programs.compile_cache import CompileCache
 from jaxserve.programs.executable import Executable, executable
 from jaxserve.programs.features import PLAIN, Features
-from jaxserve.programs.logit_bias import Biases
-from jaxserve.programs.multi_step import SCOPE, RepeatedStep, repeated_trips
+from jaxserve.programs.logit_bias import LogitBias
+from jaxserve.programs.multi_step import SCOPE, MultiStep, multi_step_trips
 from jaxserve.programs.penalties import Penalties
 from jaxserve.programs.sampling import RowSampling
 from jaxserve.programs.step import Output, Repeat, Step, Work
@@ -100,7 +100,7 @@ class Program:
                 segment.start[i], segment.count[i] = context - count, count
         if self.bucket.steps > 1:
             (segment,), (live,) = segments, rows
-            return repeated_trips(self._step, self.pool, segment, [count for _, count in live])
+            return multi_step_trips(self._step, self.pool, segment, [count for _, count in live])
         return loop_trips(self._step.config, self.pool, segments, stacked=self._step.stacked)
 
     def ledger(self, trips: Mapping[str, float]) -> Ledger:
@@ -189,10 +189,10 @@ def in_turn(buckets: Iterable[Bucket]) -> list[Bucket]:
     return list(dict.fromkeys(buckets))[::-1]
 
 
-def _stepping(step: Step, bucket: Bucket) -> Step | RepeatedStep:
+def _stepping(step: Step, bucket: Bucket) -> Step | MultiStep:
     """The step of a bucket."""
     if bucket.steps > 1:
-        return RepeatedStep(step, bucket.steps)
+        return MultiStep(step, bucket.steps)
     if bucket.verify:
         return dataclasses.replace(step, every_token=tuple(i == 0 for i in range(len(bucket.shape))))
     return step
@@ -216,7 +216,7 @@ def blank(bucket: Bucket, units: int, features: Features = PLAIN) -> tuple[Work,
             ),
             RowSampling.of([SamplingParams()] * rows),
             penalties=Penalties.blank(rows, features.history) if features.history else None,
-            biases=Biases.blank(rows, features.biases) if features.biases else None,
+            biases=LogitBias.blank(rows, features.biases) if features.biases else None,
             following=np.zeros((rows, query), np.int32) if scored else None,
             repeat=Repeat.blank(rows, bucket.steps) if bucket.steps > 1 else None,
         )

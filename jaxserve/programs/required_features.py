@@ -10,7 +10,7 @@ from jaxserve.programs.logit_bias import entries
 from jaxserve.sampling_params import SamplingParams
 
 
-def needed(params: Iterable[SamplingParams], eos: Iterable[int], context: int) -> Features:
+def required_features(params: Iterable[SamplingParams], eos: Iterable[int], context: int) -> Features:
     """The least features with which all of these can be served.
 
     The number of biased tokens is rounded up to a power of two, so that a request with one more doesn't need programs of its own.

@@ -15,7 +15,7 @@ import numpy as np
 from flax import nnx
 
 from jaxserve.programs.features import PLAIN, Features
-from jaxserve.programs.logit_bias import Biases, biased
+from jaxserve.programs.logit_bias import LogitBias, biased
 from jaxserve.programs.logprobs import Logprobs, logprobs
 from jaxserve.programs.penalties import Penalties, penalised
 from jaxserve.programs.sampling import RowSampling, sample
@@ -55,7 +55,7 @@ class Work:
     segment: Segment
     sampling: RowSampling
     penalties: Penalties | None = None
-    biases: Biases | None = None
+    biases: LogitBias | None = None
     following: Array | None = (
         None  # i32 [rows, query]: the prompt token after each, for its logprob; any token where there is none
     )

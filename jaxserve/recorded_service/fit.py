@@ -18,10 +18,10 @@ from jaxserve.recorded_service.deployed import Deployed
 from jaxserve.recorded_service.play import play
 from jaxserve.recorded_service.recorded import Served
 from jaxserve.recorded_service.step_time import Counted, Parameters, StepTime, Work
-from jaxserve.scheduling.outcome import End, Outcome
+from jaxserve.scheduling.observer import Observer
 from jaxserve.scheduling.plan import Plan
 from jaxserve.scheduling.state import State
-from jaxserve.scheduling.watch import Watch
+from jaxserve.scheduling.step_result import End, StepResult
 from models.errors import UserError
 
 START = Parameters(bandwidth=0.85, peak=0.8)
@@ -52,7 +52,7 @@ class Fitted(NamedTuple):
     axes: tuple[Parameters, ...] = ()
 
 
-class Seen(Watch):
+class Seen(Observer):
     """The steps of a simulation on one worker, and which of them lie between the moments of each request.
 
     Attributes:
@@ -75,7 +75,7 @@ class Seen(Watch):
             if id not in self.admitted:
                 self.admitted[id], self.elapsed[id] = self._known, now - self._at if runs else 0.0
 
-    def folded(self, before: State, plan: Plan, outcome: Outcome, after: State, ends: tuple[End, ...], now: float) -> None:
+    def updated(self, before: State, plan: Plan, outcome: StepResult, after: State, ends: tuple[End, ...], now: float) -> None:
         self._known, self._at = self._known + 1, now
         for id, tokens in zip(plan.ids, outcome.tokens, strict=True):
             if tokens:

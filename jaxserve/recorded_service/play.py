@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from jaxserve.load.served import Served as Answer
 from jaxserve.recorded_service.deployed import Deployed
 from jaxserve.recorded_service.recorded import Served
+from jaxserve.scheduling.observer import Observer
 from jaxserve.scheduling.plan import Plan
 from jaxserve.scheduling.request import Request
-from jaxserve.scheduling.watch import Watch
 from jaxserve.simulator.run import simulate
 from models.errors import UserError
 
@@ -19,7 +19,7 @@ def play(
     requests: Sequence[Served],
     seconds: Callable[[Plan], float],
     *,
-    watch: Watch | None = None,
+    watch: Observer | None = None,
     done: Callable[[], None] = lambda: None,
 ) -> list[Served]:
     """What becomes of the requests in a simulation: the same prompts and answers, with simulated times.

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from jaxserve.predict.analytical import Analytical
-from jaxserve.programs.dispatch import runs
+from jaxserve.programs.dispatch import dispatch
 from jaxserve.scheduling.plan import Plan
 
 MEANINGS: Mapping[str, str] = {
@@ -54,7 +54,7 @@ class Counted:
 
     def __call__(self, plan: Plan) -> Work:
         """Of a plan that has rows, in one program without padding."""
-        (run,) = runs(plan)
+        (run,) = dispatch(plan)
         load = self._analytical.run_load(run)
         whole, linear = self._analytical.roofs(load), self._analytical.roofs(load._replace(attention=self._none))
         return Work(linear.memory, whole.compute, whole.memory - linear.memory)

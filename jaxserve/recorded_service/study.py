@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from costmodel.calibration.kernels import KernelCalibration
 from costmodel.calibration.shipped import NONE, choose
-from costmodel.calibration.silicon import Silicon
 from costmodel.calibration.transfer import SPREAD, transfer
 from jaxserve.predict.analytical import Analytical
 from jaxserve.predict.calibrated import KernelCalibrated
@@ -29,7 +29,7 @@ SIXTEEN = ("bfloat16", "float16")  # what was multiplied where kernels were meas
 
 
 @dataclasses.dataclass(frozen=True)
-class Asked:
+class ServiceSpec:
     """The options of the command; see its --help.
 
     Attributes:
@@ -83,7 +83,7 @@ class Unsure(NamedTuple):
     interval: str = ""
 
 
-def study(asked: Asked, bar: Bar) -> Study:
+def study(asked: ServiceSpec, bar: Bar) -> Study:
     """Read, simulate with nothing fitted, fit, and simulate again.
 
     Raises:
@@ -138,7 +138,7 @@ def _unfitted(service: Deployed, silicon: str | None) -> tuple[str, Unsure]:
     return name, Unsure(kernels, [(low, high)], f"{interval}. Kernels: {chosen.source}")
 
 
-def _kernels(service: Deployed, silicon: Silicon) -> tuple[Silicon, KernelCalibrated]:
+def _kernels(service: Deployed, silicon: KernelCalibration) -> tuple[KernelCalibration, KernelCalibrated]:
     """On the service's chip. Raises UserError where the kernels are of something else."""
     for what, dtype in (("weights", service.dtype), ("KV", service.kv_dtype)):
         if dtype not in SIXTEEN:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from costmodel.hardware.clock import nearest_rank
 from jaxserve.load.parts import STAGES, split
-from jaxserve.load.record import Record
+from jaxserve.load.record import RequestRecord
 from jaxserve.load.result import Run
 from jaxserve.reporting.figure import COLOURS, GREY, HEIGHT, Figure, Section, blank, hatched
 
@@ -34,7 +34,7 @@ class Group(NamedTuple):
         return sum(self.parts.values())
 
 
-def groups(records: Sequence[Record]) -> list[Group]:
+def groups(records: Sequence[RequestRecord]) -> list[Group]:
     """All requests with a first token, and then by their TTFT; groups without a request are left out."""
     known = sorted((r for r in records if r.answered and r.tokens), key=lambda record: record.ttft)
     ends = [nearest_rank(percent, len(known)) for _, percent in GROUPS]
@@ -50,7 +50,7 @@ def first_tokens(runs: Mapping[str, Run]) -> Section:
     )
 
 
-def _group(name: str, records: Sequence[Record]) -> Group:
+def _group(name: str, records: Sequence[RequestRecord]) -> Group:
     sums: dict[str, float] = {}
     for record in records:
         for part in split(record):

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from jaxserve.load.record import Record
+from jaxserve.load.record import RequestRecord
 from jaxserve.load.result import Run
 from jaxserve.reporting.figure import Figure, Section, blank, graduate, line, reference
 from jaxserve.reporting.thin import distribution
@@ -25,7 +25,7 @@ class Kind(NamedTuple):
 
     name: str
     what: str
-    of: Callable[[Record], Iterable[float]]
+    of: Callable[[RequestRecord], Iterable[float]]
     counted: str
     look: str
 

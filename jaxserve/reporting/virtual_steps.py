@@ -6,18 +6,18 @@ from collections import deque
 from collections.abc import Callable
 
 from jaxserve.predict.step_costs import name_of
-from jaxserve.programs.buckets import Ladder
-from jaxserve.programs.dispatch import runs
-from jaxserve.scheduling.kinds import Kinds
-from jaxserve.scheduling.outcome import End, Outcome
+from jaxserve.programs.buckets import Buckets
+from jaxserve.programs.dispatch import dispatch
+from jaxserve.scheduling.observer import Observer
 from jaxserve.scheduling.plan import Plan
 from jaxserve.scheduling.policy import Policy
 from jaxserve.scheduling.state import State
 from jaxserve.scheduling.step_record import StepRecord
-from jaxserve.scheduling.watch import Watch
+from jaxserve.scheduling.step_result import End, StepResult
+from jaxserve.scheduling.token_counts import TokenCounts
 
 
-class VirtualSteps(Watch):
+class VirtualSteps(Observer):
     """Takes them down; memory grows with every step.
 
     Args:
@@ -28,9 +28,9 @@ class VirtualSteps(Watch):
       steps: those that are over, in the order of their ends.
     """
 
-    def __init__(self, ladder: Ladder | None = None, predictor: Callable[[Plan], float] | None = None):
+    def __init__(self, ladder: Buckets | None = None, predictor: Callable[[Plan], float] | None = None):
         self._ladder, self._predictor = ladder, predictor
-        self._flying: list[deque[tuple[float, Kinds]]] = []  # of each worker: when a plan was made, and what it runs
+        self._flying: list[deque[tuple[float, TokenCounts]]] = []  # of each worker: when a plan was made, and what it runs
         self._free: list[float] = []  # s, since when
         self.steps: list[StepRecord] = []
 
@@ -40,13 +40,13 @@ class VirtualSteps(Watch):
 
     def planned(self, before: State, plan: Plan, after: State, now: float) -> None:
         if plan.ids:
-            self._flying[plan.worker].append((now, Kinds.of(plan, after)))
+            self._flying[plan.worker].append((now, TokenCounts.of(plan, after)))
 
-    def folded(self, before: State, plan: Plan, outcome: Outcome, after: State, ends: tuple[End, ...], now: float) -> None:
+    def updated(self, before: State, plan: Plan, outcome: StepResult, after: State, ends: tuple[End, ...], now: float) -> None:
         worker = plan.worker
         made, kinds = self._flying[worker].popleft()
         begun, self._free[worker] = max(made, self._free[worker]), now
-        ran = runs(plan, self._ladder)
+        ran = dispatch(plan, self._ladder)
         shapes = [run.bucket.shape for run in ran if run.bucket]
         live = sum(len(run.rows) + len(run.pieces) for run in ran if run.bucket)
         self.steps.append(

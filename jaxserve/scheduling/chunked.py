@@ -6,7 +6,7 @@ import dataclasses
 
 from jaxserve.scheduling.limits import Limits
 from jaxserve.scheduling.plan import Plan
-from jaxserve.scheduling.planning import Planning
+from jaxserve.scheduling.plan_builder import PlanBuilder
 from jaxserve.scheduling.state import State
 from jaxserve.values import integer, settle
 from models.errors import UserError
@@ -42,7 +42,7 @@ class Chunked:
             )
 
     def __call__(self, state: State, now: float) -> tuple[Plan, State]:
-        step = Planning(self.limits, state, now)
+        step = PlanBuilder(self.limits, state, now)
         left = self.budget - step.decode(spare=self.budget - len(step.rows))
         step.fill(left, self.piece if self.piece <= left else 1)  # a part of a piece is better than no progress
         step.repeat(self.multi_step)

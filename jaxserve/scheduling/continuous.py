@@ -8,7 +8,7 @@ import sys
 
 from jaxserve.scheduling.limits import Limits
 from jaxserve.scheduling.plan import Plan
-from jaxserve.scheduling.planning import Planning
+from jaxserve.scheduling.plan_builder import PlanBuilder
 from jaxserve.scheduling.state import State
 from jaxserve.values import settle
 
@@ -29,7 +29,7 @@ class Continuous:
         settle(self, multi_step=Limits.check(self.limits, self.multi_step))
 
     def __call__(self, state: State, now: float) -> tuple[Plan, State]:
-        step = Planning(self.limits, state, now)
+        step = PlanBuilder(self.limits, state, now)
         step.decode(spare=sys.maxsize)
         step.fill(math.inf)
         step.repeat(self.multi_step)

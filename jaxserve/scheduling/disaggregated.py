@@ -9,7 +9,7 @@ import sys
 from jaxserve.kv.memory import Grant
 from jaxserve.scheduling.limits import Limits
 from jaxserve.scheduling.plan import HandOff, Plan
-from jaxserve.scheduling.planning import Planning
+from jaxserve.scheduling.plan_builder import PlanBuilder
 from jaxserve.scheduling.state import Row, State
 from jaxserve.scheduling.transfer import Link, arrive, depart, next_arrival
 from jaxserve.values import integer, number, settle, shown
@@ -62,7 +62,7 @@ class Disaggregated:
             raise UserError(f"{len(state.workers)} workers leave none to decode beside {self.prefill} that prefill; add one")
         state, hand_offs = self._hand_over(arrive(state, now), now)
         for worker in self._turns(state):
-            step = Planning(self.limits, state, now, worker)
+            step = PlanBuilder(self.limits, state, now, worker)
             if worker < self.prefill:
                 step.fill(self.budget)
             else:
@@ -71,7 +71,7 @@ class Disaggregated:
             if step.ids or step.preempted or step.desk.copies:
                 break
         else:
-            step = Planning(self.limits, state, now)
+            step = PlanBuilder(self.limits, state, now)
         return step.done(hand_offs=hand_offs, wake=next_arrival(state))
 
     def _turns(self, state: State) -> list[int]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from jaxserve.scheduling.limits import Limits
 from jaxserve.scheduling.plan import Plan
-from jaxserve.scheduling.planning import Planning
+from jaxserve.scheduling.plan_builder import PlanBuilder
 from jaxserve.scheduling.queue import Queue
 from jaxserve.scheduling.state import Row, State
 from jaxserve.scheduling.static import begin, carry_on
@@ -53,7 +53,7 @@ class Dynamic:
         return (self.limits.rows,) if self.preferred is None else self.preferred
 
     def __call__(self, state: State, now: float) -> tuple[Plan, State]:
-        step = Planning(self.limits, state, now)
+        step = PlanBuilder(self.limits, state, now)
         if step.rows:
             return carry_on(step, self.multi_step)
         if not step.queue:

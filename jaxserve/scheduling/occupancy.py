@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from jaxserve.scheduling.outcome import Outcome
 from jaxserve.scheduling.plan import Plan
+from jaxserve.scheduling.step_result import StepResult
 
 
 class Occupancy(NamedTuple):
@@ -20,7 +20,7 @@ class Occupancy(NamedTuple):
     useful: int = 0  # of them, those whose row ran
     context: int = 0  # tokens whose KV was attended over, by all rows and steps
 
-    def after(self, plan: Plan, outcome: Outcome) -> Occupancy:
+    def after(self, plan: Plan, outcome: StepResult) -> Occupancy:
         """With one more plan, once its outcome is known."""
         # Over several steps a row runs one token each, until it ends.
         runs = [len(tokens) for tokens in outcome.tokens] if plan.steps > 1 else [1] * len(plan.ids)

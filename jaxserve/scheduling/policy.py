@@ -13,7 +13,7 @@ class Policy(Protocol):
     """A pure function from (state, now) to (plan, state).
 
     Whoever drives it, engine, simulator or replay, does so through a `scheduler.Scheduler`, and all do the same: `submit` and
-    `cancel` as clients come and go; ask for a plan; if it has rows, run it and give its outcome to `fold`; ask again until there is
+    `cancel` as clients come and go; ask for a plan; if it has rows, run it and give its result to `update`; ask again until there is
     none; then wait until an outcome or a client comes, or until `wake`.
     """
 

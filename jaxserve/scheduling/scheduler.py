@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 
 from jaxserve.scheduling.admission import cancel, check, submit
-from jaxserve.scheduling.outcome import End, Outcome, fold
+from jaxserve.scheduling.observer import Observer
 from jaxserve.scheduling.plan import Plan
 from jaxserve.scheduling.policy import Policy
 from jaxserve.scheduling.request import Request
 from jaxserve.scheduling.state import State
-from jaxserve.scheduling.watch import Watch
+from jaxserve.scheduling.step_result import End, StepResult, update
 from models.errors import UserError
 
 
@@ -22,9 +22,9 @@ class Scheduler:
       wake: when the policy wants to be asked again although nothing happens before; inf if there is nothing to wait for.
     """
 
-    def __init__(self, policy: Policy, state: State, watch: Watch | None = None):
+    def __init__(self, policy: Policy, state: State, watch: Observer | None = None):
         self.policy, self.state, self.wake = policy, state, math.inf
-        self._watch = watch or Watch()
+        self._watch = watch or Observer()
         self._watch.started(policy, state)
 
     def check(self, request: Request) -> None:
@@ -58,9 +58,9 @@ class Scheduler:
         self.state, self.wake = state, plan.wake
         return None if plan.idle else plan
 
-    def fold(self, plan: Plan, outcome: Outcome, now: float) -> tuple[End, ...]:
+    def update(self, plan: Plan, outcome: StepResult, now: float) -> tuple[End, ...]:
         """Take in what a plan came to: the rows that it ended. Plans without rows have no outcome."""
         before = self.state
-        self.state, ends = fold(before, plan, outcome)
-        self._watch.folded(before, plan, outcome, self.state, ends, now)
+        self.state, ends = update(before, plan, outcome)
+        self._watch.updated(before, plan, outcome, self.state, ends, now)
         return ends

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from jaxserve.scheduling.limits import Limits
 from jaxserve.scheduling.plan import Plan
-from jaxserve.scheduling.planning import Planning
+from jaxserve.scheduling.plan_builder import PlanBuilder
 from jaxserve.scheduling.state import Row, State
 from jaxserve.values import settle
 
@@ -28,13 +28,13 @@ class Static:
         settle(self, multi_step=Limits.check(self.limits, self.multi_step))
 
     def __call__(self, state: State, now: float) -> tuple[Plan, State]:
-        step = Planning(self.limits, state, now)
+        step = PlanBuilder(self.limits, state, now)
         if step.rows:
             return carry_on(step, self.multi_step)
         return begin(step, step.queue)
 
 
-def begin(step: Planning, rows: Iterable[Row]) -> tuple[Plan, State]:
+def begin(step: PlanBuilder, rows: Iterable[Row]) -> tuple[Plan, State]:
     """Start a batch of as many of these rows, in order, as caps and memory admit. Each gets memory for its whole life."""
     for row in rows:
         if not step.admit(row, whole_life=True):
@@ -42,7 +42,7 @@ def begin(step: Planning, rows: Iterable[Row]) -> tuple[Plan, State]:
     return step.done(slots=sum(row.width for row in step.rows.values()))
 
 
-def carry_on(step: Planning, multi_step: int) -> tuple[Plan, State]:
+def carry_on(step: PlanBuilder, multi_step: int) -> tuple[Plan, State]:
     """Run a batch on. It locks as many places as it had at its beginning."""
     step.decode(spare=sys.maxsize)
     step.repeat(multi_step)

@@ -7,18 +7,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jaxserve.load.record import Record
+from jaxserve.load.record import RequestRecord
 from jaxserve.load.recorder import Recorder
 from jaxserve.load.result import Pool, Run
 from jaxserve.load.session import Bar
 from jaxserve.load.slo import SLO
 from jaxserve.reporting.virtual_steps import VirtualSteps
 from jaxserve.scheduling.names import memory_json, policy_json
-from jaxserve.scheduling.watch import Watches
+from jaxserve.scheduling.observer import Observers
 from jaxserve.simulated_load.run import TARGET, totals_of
 from jaxserve.simulator.recorded import Recording
 from jaxserve.simulator.run import simulate
-from jaxserve.sizing.trial import Occupied
+from jaxserve.sizing.trial import BatchOccupancy
 from jaxserve.version import version
 from models.errors import UserError
 
@@ -37,9 +37,9 @@ def run_log(path: Path, slo: SLO | None, warmup: int, bar: Bar, *, priced: bool 
     log = Recording.read(path, bar("reading the log, bytes", size), own)
     if not 0 <= warmup < len(log.requests):
         raise UserError(f"{path} has {len(log.requests)} requests, and --warmup {warmup} leaves none to measure; give fewer")
-    advance, recorder, occupied = bar("simulating the log, requests", len(log.requests)), Recorder(), Occupied()
+    advance, recorder, occupied = bar("simulating the log, requests", len(log.requests)), Recorder(), BatchOccupancy()
     seen = VirtualSteps()
-    watches = Watches(recorder, occupied, *([seen] if priced else []))
+    watches = Observers(recorder, occupied, *([seen] if priced else []))
     totals = simulate(
         log.policy,
         log.state,
@@ -94,7 +94,7 @@ def _pool(memories: Sequence[Mapping[str, Any]]) -> Pool:
     return Pool(sum(memory[count] for memory in memories), memories[0][size], kind)
 
 
-def _since(record: Record, start: float) -> Record:
+def _since(record: RequestRecord, start: float) -> RequestRecord:
     """The same with times from `start` s on."""
     names = ("intended", "sent", "submitted", "ready", "started", "prefilled", "end")
     moved = {name: getattr(record, name) - start for name in names}

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from jaxserve import generate, size
-from jaxserve.engine.config import ServeSettings
+from jaxserve.engine.config import EngineConfig
 from jaxserve.simulated_load.fault_text import EXAMPLES, FaultText
 from models.errors import MOST as MOST_COUNT
 
@@ -40,9 +40,9 @@ def shared(command: click.Command) -> click.Command:
     return command
 
 
-def policy(options: dict[str, Any]) -> ServeSettings:
+def policy(options: dict[str, Any]) -> EngineConfig:
     """What the options say of a policy, taken out of them. Raises UserError for what could not be."""
-    return ServeSettings(**{name: options.pop(name) for name in _POLICY})
+    return EngineConfig(**{name: options.pop(name) for name in _POLICY})
 
 
 _OWN = (

@@ -8,20 +8,20 @@ from typing import Any
 from costmodel.terminal import endings
 from jaxserve.deployment.deployment import Deployment
 from jaxserve.deployment.step_times import roofline
-from jaxserve.load.asked import Asked, Load
-from jaxserve.load.record import Record
+from jaxserve.load.record import RequestRecord
 from jaxserve.load.recorder import Recorder
 from jaxserve.load.result import Run
+from jaxserve.load.spec import Load, LoadSpec
 from jaxserve.predict.step_costs import StepCosts
 from jaxserve.reporting.virtual_steps import VirtualSteps
 from jaxserve.scheduling.names import policy_json, policy_name
-from jaxserve.scheduling.watch import Watch, Watches
+from jaxserve.scheduling.observer import Observer, Observers
 from jaxserve.simulated_load.fault_text import told
 from jaxserve.simulator.clients import Scheduled
 from jaxserve.simulator.faults import Burst, Fault
-from jaxserve.simulator.run import Simulated, simulate
-from jaxserve.simulator.unused_faults import nothing_came_of
-from jaxserve.sizing.trial import Occupied
+from jaxserve.simulator.run import SimulationResult, simulate
+from jaxserve.simulator.unused_faults import unused_fault_reason
+from jaxserve.sizing.trial import BatchOccupancy
 from jaxserve.version import version
 
 TARGET = "simulation"  # in place of a server
@@ -29,7 +29,7 @@ TARGET = "simulation"  # in place of a server
 
 def run_load(
     deployment: Deployment,
-    asked: Asked,
+    asked: LoadSpec,
     load: Load,
     part: int,
     faults: Sequence[Fault],
@@ -46,14 +46,14 @@ def run_load(
     """
     rng, requests, _ = asked.drawn(part)
     policy, state = deployment.make()
-    kept: list[Record] = []
+    kept: list[RequestRecord] = []
 
-    def over(record: Record) -> None:
+    def over(record: RequestRecord) -> None:
         kept.append(record)
         ended(1)
 
-    recorder, occupied, why, totals = Recorder(over), Occupied(), "", None
-    watches: list[Watch] = [recorder, occupied]
+    recorder, occupied, why, totals = Recorder(over), BatchOccupancy(), "", None
+    watches: list[Observer] = [recorder, occupied]
     placement, costs, seen = deployment.placement, None, None
     if priced:
         roof = roofline(placement)
@@ -61,7 +61,7 @@ def run_load(
         watches += [costs, seen]
     clients = Scheduled(load.schedule(rng), requests, until=asked.duration)
     try:
-        totals = simulate(policy, state, clients, deployment.steps.seconds, faults=faults, watch=Watches(*watches))
+        totals = simulate(policy, state, clients, deployment.steps.seconds, faults=faults, watch=Observers(*watches))
     except KeyboardInterrupt as error:
         why = endings.why(error)
     records = [*kept, *recorder.records()]
@@ -97,16 +97,16 @@ def run_load(
     )
 
 
-def _idle(faults: Sequence[Fault], records: Sequence[Record], found: Simulated | None) -> list[str]:
+def _idle(faults: Sequence[Fault], records: Sequence[RequestRecord], found: SimulationResult | None) -> list[str]:
     """Faults of which nothing came, and why, as far as that is known."""
     if found is None:
         return []
     by_id = {record.id: record for record in records}
-    why = ((fault, nothing_came_of(fault, by_id, found.state.steps, found.seconds)) for fault in faults)
+    why = ((fault, unused_fault_reason(fault, by_id, found.state.steps, found.seconds)) for fault in faults)
     return [f"{told(fault)}, but {each}" for fault, each in why if each]
 
 
-def totals_of(occupied: Occupied, found: Simulated | None, since: float = 0.0) -> dict[str, Any]:
+def totals_of(occupied: BatchOccupancy, found: SimulationResult | None, since: float = 0.0) -> dict[str, Any]:
     """What all steps of a run that began at `since` s came to, plain. found: None of one that was cut short; less is known of it."""
     batch, active = (occupied.batch, occupied.active) if occupied.steps else (None, None)
     known = {

@@ -10,11 +10,11 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 
 from jaxserve.load.served import Served
-from jaxserve.scheduling.outcome import End, Outcome
+from jaxserve.scheduling.observer import Observer
 from jaxserve.scheduling.plan import Plan
 from jaxserve.scheduling.request import Request
 from jaxserve.scheduling.state import State
-from jaxserve.scheduling.watch import Watch
+from jaxserve.scheduling.step_result import End, StepResult
 from jaxserve.simulator.clients import Clients
 from jaxserve.simulator.faults import Burst, Leave, Slow, Stall
 from jaxserve.simulator.pace import Pace
@@ -91,7 +91,7 @@ class Crowd:
             self._clients.over(answer._replace(id=self._was.pop(answer.id)))
 
 
-class Leaving(Watch):
+class Leaving(Observer):
     """Clients that go away, at a time or with a token.
 
     Args:
@@ -116,14 +116,14 @@ class Leaving(Watch):
 
     @property
     def counts(self) -> bool:
-        """Whether it has to see what is folded."""
+        """Whether it has to see what each step did."""
         return bool(self._patience)
 
     def take(self) -> int:
         """The id of who goes."""
         return heapq.heappop(self._due)[2]
 
-    def folded(self, before: State, plan: Plan, outcome: Outcome, after: State, ends: tuple[End, ...], now: float) -> None:
+    def updated(self, before: State, plan: Plan, outcome: StepResult, after: State, ends: tuple[End, ...], now: float) -> None:
         for id, tokens in zip(plan.ids, outcome.tokens, strict=True):
             if id in self._patience:
                 self._patience[id] -= len(tokens)

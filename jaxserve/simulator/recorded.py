@@ -14,18 +14,18 @@ from typing import Self
 
 from jaxserve.load.served import Served
 from jaxserve.scheduling.names import memory_of, policy_of
-from jaxserve.scheduling.outcome import End, Outcome
+from jaxserve.scheduling.observer import Observer
 from jaxserve.scheduling.plan import Plan
 from jaxserve.scheduling.policy import Policy
 from jaxserve.scheduling.request import Request
 from jaxserve.scheduling.state import State
-from jaxserve.scheduling.watch import Watch
+from jaxserve.scheduling.step_result import End, StepResult
 from jaxserve.simulator.pace import Pace
 from jaxserve.steplog.replay import trusted
 from models.errors import UserError
 
 
-class Recording(Watch):
+class Recording(Observer):
     """What a step log holds that a simulation needs. Make one with `Recording.read`.
 
     Attributes:
@@ -46,7 +46,7 @@ class Recording(Watch):
         self.decided: list[float] = []
         self.digests: list[str] = []
         self.ended: dict[int, float] = {}
-        self.outcomes: dict[int, Outcome] = {}
+        self.outcomes: dict[int, StepResult] = {}
         self.left = 0  # answers that are not over
 
     @classmethod
@@ -84,17 +84,17 @@ class Recording(Watch):
             self.decided.append(now)
             self.digests.append(plan.digest)
 
-    def folded(self, before: State, plan: Plan, outcome: Outcome, after: State, ends: tuple[End, ...], now: float) -> None:
+    def updated(self, before: State, plan: Plan, outcome: StepResult, after: State, ends: tuple[End, ...], now: float) -> None:
         self.ended[plan.step], self.outcomes[plan.step] = now, outcome
         self._see(after)
 
     def _see(self, state: State) -> None:
         self.left = len(state.waiting) + sum(1 for _ in state.rows)
 
-    def run(self, plan: Plan) -> Outcome:
+    def run(self, plan: Plan) -> StepResult:
         """What the plan came to. Raises UserError where it isn't the one that was made then."""
         self.check(plan)
-        return self.outcomes.get(plan.step, Outcome(()))
+        return self.outcomes.get(plan.step, StepResult(()))
 
     def check(self, plan: Plan) -> None:
         """Raises UserError for a plan that the log doesn't have."""

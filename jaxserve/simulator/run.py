@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from jaxserve.load.served import Books, Served
-from jaxserve.scheduling.outcome import Outcome
+from jaxserve.scheduling.observer import Observer, Observers
 from jaxserve.scheduling.plan import Plan
 from jaxserve.scheduling.policy import Policy
 from jaxserve.scheduling.request import Request
 from jaxserve.scheduling.scheduler import Scheduler
 from jaxserve.scheduling.state import State
-from jaxserve.scheduling.watch import Watch, Watches
+from jaxserve.scheduling.step_result import StepResult
 from jaxserve.simulator.clients import Clients, OpenLoop
 from jaxserve.simulator.clock import VirtualClock
 from jaxserve.simulator.faults import Fault, Faults
@@ -27,7 +27,7 @@ from jaxserve.simulator.workers import Workers
 _DRAWN = ((), (1,))  # by the number of draws; most are one
 
 
-class Simulated(NamedTuple):
+class SimulationResult(NamedTuple):
     """Totals.
 
     Attributes:
@@ -52,9 +52,9 @@ class Simulated(NamedTuple):
     ends: Mapping[str, int]
 
 
-def one_token(plan: Plan) -> Outcome:
+def one_token(plan: Plan) -> StepResult:
     """What a step comes to where only lengths matter: a token for each draw, and no end but the limit."""
-    return Outcome(tuple([_DRAWN[draws] if draws < 2 else (1,) * draws for draws in plan.draws]))
+    return StepResult(tuple([_DRAWN[draws] if draws < 2 else (1,) * draws for draws in plan.draws]))
 
 
 def simulate(
@@ -63,12 +63,12 @@ def simulate(
     requests: Iterable[Request] | Clients,
     seconds: Callable[[Plan], float] | Pace,
     *,
-    run: Callable[[Plan], Outcome] = one_token,
+    run: Callable[[Plan], StepResult] = one_token,
     cancels: Iterable[tuple[float, int]] = (),
     faults: Iterable[Fault] = (),
     served: Callable[[Served], None] = lambda answer: None,
-    watch: Watch | None = None,
-) -> Simulated:
+    watch: Observer | None = None,
+) -> SimulationResult:
     """Everything from the first arrival to the last end.
 
     What is due at the same moment comes in this order: requests, cancellations, outcomes; then what follows from these.
@@ -103,10 +103,10 @@ def simulate(
 
     books = Books(over)
     seers = [books, *([leaving] if leaving.counts else []), *([watch] if watch else [])]
-    scheduler = Scheduler(policy, state, Watches(*seers) if len(seers) > 1 else books)
+    scheduler = Scheduler(policy, state, Observers(*seers) if len(seers) > 1 else books)
     workers = Workers(scheduler, run, pace)
     end = VirtualClock(scheduler, clients, leaving, workers, pace).run()
     if books.open:
         raise RuntimeError(f"{books.open} answers wait for ever: nothing runs, and the policy waits for nothing either")
     counts = (workers.plans, workers.steps, workers.ran, books.drawn, books.preemptions)
-    return Simulated(scheduler.state, end, tuple(workers.busy), *counts, dict(books.ends))
+    return SimulationResult(scheduler.state, end, tuple(workers.busy), *counts, dict(books.ends))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from jaxserve.load.record import Record
+from jaxserve.load.record import RequestRecord
 from jaxserve.load.served import CANCELLED
 from jaxserve.simulator.faults import Fault, Leave, Slow, Stall
 
 
-def nothing_came_of(fault: Fault, records: Mapping[int, Record], steps: int, end: float) -> str:
+def unused_fault_reason(fault: Fault, records: Mapping[int, RequestRecord], steps: int, end: float) -> str:
     """Why not, for people; "" where something did.
 
     Args:

@@ -7,9 +7,9 @@ import itertools
 import math
 from collections.abc import Callable
 
-from jaxserve.scheduling.outcome import Outcome
 from jaxserve.scheduling.plan import Plan
 from jaxserve.scheduling.scheduler import Scheduler
+from jaxserve.scheduling.step_result import StepResult
 from jaxserve.simulator.pace import Pace
 
 
@@ -28,9 +28,9 @@ class Workers:
       ran: tokens that were run; of several steps, one for each token drawn.
     """
 
-    def __init__(self, scheduler: Scheduler, run: Callable[[Plan], Outcome], pace: Pace):
+    def __init__(self, scheduler: Scheduler, run: Callable[[Plan], StepResult], pace: Pace):
         self._scheduler, self._run, self._pace = scheduler, run, pace
-        self._flying: list[tuple[float, int, Plan, Outcome]] = []  # a heap, by the time of their ends
+        self._flying: list[tuple[float, int, Plan, StepResult]] = []  # a heap, by the time of their ends
         self._serial = itertools.count()
         workers = len(scheduler.state.workers)
         self._free, self.busy = [0.0] * workers, [0.0] * workers
@@ -57,4 +57,4 @@ class Workers:
         while self.due <= now:
             _, _, plan, outcome = heapq.heappop(self._flying)
             self.due = self._flying[0][0] if self._flying else math.inf
-            self._scheduler.fold(plan, outcome, now)
+            self._scheduler.update(plan, outcome, now)

@@ -24,7 +24,7 @@ def draw_frontier(path: Path, found: Search) -> None:
       UserError: as `costmodel.plot.check_path`; nothing was simulated; the file cannot be written.
     """
     check_path(path)
-    ran = [option for option in found.options if option.flood is not None]
+    ran = [option for option in found.options if option.saturated_throughput is not None]
     if not ran:
         raise UserError("--plot: no configuration was left to simulate, so there is no frontier to draw; see the table for why")
     from matplotlib.figure import Figure
@@ -76,5 +76,5 @@ def _points(axes: Any, options: list[Option], marker: str, face: str, label: str
 
 
 def _place(option: Option) -> tuple[float, float]:
-    assert option.flood is not None
-    return option.flood.itl * 1e3, option.per_chip
+    assert option.saturated_throughput is not None
+    return option.saturated_throughput.itl * 1e3, option.per_chip

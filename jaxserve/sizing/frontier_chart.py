@@ -19,7 +19,7 @@ def frontier_section(found: Search) -> Section:
 
 def frontier_figure(found: Search) -> Figure:
     """A point for each configuration, a line for those that no other beats, and the limit of the SLO."""
-    ran = [option for option in found.options if option.flood is not None]
+    ran = [option for option in found.options if option.saturated_throughput is not None]
     witness = f"simulated, steps {found.asked.step_times}"
     if not ran:
         return Figure("frontier-points", TITLE, LOOK, witness, None, ("No configuration was left to simulate.",))
@@ -63,8 +63,8 @@ def _kind(option: Option) -> str:
 
 
 def _itl(option: Option) -> float:
-    assert option.flood is not None
-    return option.flood.itl * 1e3
+    assert option.saturated_throughput is not None
+    return option.saturated_throughput.itl * 1e3
 
 
 def _cap(option: Option) -> str:

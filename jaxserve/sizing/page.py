@@ -12,11 +12,11 @@ from jaxserve.load.result import Pool, Run
 from jaxserve.predict.step_costs import StepCosts
 from jaxserve.reporting.report import write_report
 from jaxserve.reporting.virtual_steps import VirtualSteps
-from jaxserve.sizing.asked import Asked
 from jaxserve.sizing.frontier_chart import frontier_section
 from jaxserve.sizing.line import Line
 from jaxserve.sizing.search import Option, Search
 from jaxserve.sizing.search_tables import answer
+from jaxserve.sizing.spec import SizingSpec
 from jaxserve.sizing.study import Study
 from jaxserve.sizing.traffic import Traffic, judged
 from jaxserve.sizing.trial import Configuration, trial
@@ -71,7 +71,7 @@ def chosen(found: Search) -> Option:
     return found.best or min(ran, key=lambda option: option.used)
 
 
-def run_of(asked: Asked, placement: Placement, configuration: Configuration, traffic: Traffic, steps: StepTimes) -> Run:
+def run_of(asked: SizingSpec, placement: Placement, configuration: Configuration, traffic: Traffic, steps: StepTimes) -> Run:
     """The trial of a configuration once more, with its steps and what they should cost.
 
     The records that a study judges are those of the run; the others, which fill and empty the system, count as warm-up, so that they

@@ -13,11 +13,11 @@ from costmodel.capacity import divides
 from costmodel.cli.choices import ModelChoice
 from costmodel.sizing import CAPACITY, MODEL, UNDECIDED, Placement, Verdict, candidate, check_goal
 from jaxserve.deployment.step_times import StepTimes, step_times
-from jaxserve.sizing.asked import Asked
 from jaxserve.sizing.line import missed
+from jaxserve.sizing.spec import SizingSpec
 from jaxserve.sizing.study import Bar
 from jaxserve.sizing.traffic import Traffic
-from jaxserve.sizing.trial import Configuration, Flood, Trial, flood, trial
+from jaxserve.sizing.trial import Configuration, Saturated, Trial, saturated_throughput, trial
 from models.errors import UserError
 
 DEGREES = (1, 2, 4, 8)  # that are looked at where nothing else is said
@@ -31,7 +31,7 @@ class Option:
     Attributes:
       cost: USD/h where prices were given, else the number of chips.
       rank: the cheap come first: the cost; without prices also the bandwidth of a chip, for the slower of two is seldom the dearer.
-      trial, flood: None where it was ruled out, or not reached.
+      trial, saturated_throughput: None where it was ruled out, or not reached.
     """
 
     placement: Placement
@@ -40,7 +40,7 @@ class Option:
     rank: tuple[float, ...]
     verdict: Verdict
     trial: Trial | None = None
-    flood: Flood | None = None
+    saturated_throughput: Saturated | None = None
 
     @property
     def chips(self) -> str:
@@ -60,8 +60,8 @@ class Option:
     @property
     def per_chip(self) -> float:
         """Tokens of answers a second and chip, when never short of work."""
-        assert self.flood is not None
-        return self.flood.tokens_per_s / self.placement.degree
+        assert self.saturated_throughput is not None
+        return self.saturated_throughput.tokens_per_s / self.placement.degree
 
 
 class Search(NamedTuple):
@@ -72,10 +72,10 @@ class Search(NamedTuple):
       best: the cheapest that meets the SLO, see `Option.rank`; of those that are as cheap, the one that uses least of its limits. None
         where none does.
       order: what cheap means, for people.
-      left: options that the model allows and that were not run, for there were more than `Asked` allows.
+      left: options that the model allows and that were not run, for there were more than `SizingSpec` allows.
     """
 
-    asked: Asked
+    asked: SizingSpec
     chosen: ModelChoice
     traffic: Traffic
     options: tuple[Option, ...]
@@ -87,14 +87,19 @@ class Search(NamedTuple):
     def frontier(self) -> tuple[Option, ...]:
         """Of those that were flooded, those for which no other has more tokens a second and chip at no longer an ITL; by ITL."""
         kept: list[Option] = []
-        ran = [option for option in self.options if option.flood is not None]
-        for option in sorted(ran, key=lambda option: (option.flood.itl, -option.per_chip) if option.flood else (0.0, 0.0)):
+        ran = [option for option in self.options if option.saturated_throughput is not None]
+        for option in sorted(
+            ran,
+            key=lambda option: (
+                (option.saturated_throughput.itl, -option.per_chip) if option.saturated_throughput else (0.0, 0.0)
+            ),
+        ):
             if not kept or option.per_chip > kept[-1].per_chip:
                 kept.append(option)
         return tuple(kept)
 
 
-def search(asked: Asked, prices: Mapping[str, float], most: int, bar: Bar) -> Search:
+def search(asked: SizingSpec, prices: Mapping[str, float], most: int, bar: Bar) -> Search:
     """Look for it.
 
     Args:
@@ -102,7 +107,7 @@ def search(asked: Asked, prices: Mapping[str, float], most: int, bar: Bar) -> Se
       most: configurations to simulate at most.
 
     Raises:
-      UserError: a price of a chip that isn't asked for, or one without a price beside others that have one; see `Asked`.
+      UserError: a price of a chip that isn't asked for, or one without a price beside others that have one; see `SizingSpec`.
     """
     chosen = asked.choose()
     traffic = asked.traffic(chosen)
@@ -131,8 +136,8 @@ def search(asked: Asked, prices: Mapping[str, float], most: int, bar: Bar) -> Se
             free[kind] = ran
         quick = None if ran.met or steps.quick is None else trial(configuration, traffic, steps.quick, asked.slo)
         verdict = missed(ran, quick, steps.witness) or option.verdict
-        full = flood(configuration, traffic, steps.seconds)
-        options[i] = dataclasses.replace(option, trial=ran, flood=full, verdict=verdict)
+        full = saturated_throughput(configuration, traffic, steps.seconds)
+        options[i] = dataclasses.replace(option, trial=ran, saturated_throughput=full, verdict=verdict)
         advance(1)
     best = min((option for option in options if option.meets), key=lambda option: (option.rank, option.used), default=None)
     unpriced = "the number of chips, for no prices were given (--price); of as many, the chip of less bandwidth first"
@@ -140,7 +145,7 @@ def search(asked: Asked, prices: Mapping[str, float], most: int, bar: Bar) -> Se
     return Search(asked, chosen, traffic, tuple(options), best, order, max(len(open) - most, 0))
 
 
-def _options(asked: Asked, chosen: ModelChoice, traffic: Traffic, prices: Mapping[str, float]) -> Iterator[Option]:
+def _options(asked: SizingSpec, chosen: ModelChoice, traffic: Traffic, prices: Mapping[str, float]) -> Iterator[Option]:
     """Every combination, with what capacity and the model say of it. What nothing can mend is one option and not one for each cap."""
     degrees = asked.tensor_parallel or [n for n in DEGREES if divides(chosen.architecture, n)]
     demand = traffic.demand

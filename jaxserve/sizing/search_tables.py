@@ -71,7 +71,7 @@ def _cost(option: Option, found: Search) -> str:
 def _simulated(found: Search, options: list[Option]) -> Table:
     rows = []
     for option in options:
-        ran, full, configuration = option.trial, option.flood, option.configuration
+        ran, full, configuration = option.trial, option.saturated_throughput, option.configuration
         assert ran is not None and full is not None and configuration is not None
         summary = ran.summary
         load = (
@@ -108,9 +108,14 @@ def _ruled_out(options: list[Option]) -> Table:
 def _frontier(found: Search) -> Table:
     rows = []
     for option in found.frontier:
-        assert option.configuration is not None and option.flood is not None
+        assert option.configuration is not None and option.saturated_throughput is not None
         rows.append(
-            (_name(option), f"{option.flood.itl * 1e3:,.2f}", f"{option.per_chip:,.0f}", "yes" if option.meets else "no")
+            (
+                _name(option),
+                f"{option.saturated_throughput.itl * 1e3:,.2f}",
+                f"{option.per_chip:,.0f}",
+                "yes" if option.meets else "no",
+            )
         )
     columns = ("configuration", "ITL P95 ms", "tok/s and chip", "meets the SLO at the load")
     return table("frontier of throughput against latency, flooded with work (simulated)", columns, rows)
@@ -132,7 +137,7 @@ def plain(found: Search) -> dict[str, Any]:
 
 
 def _plain(option: Option) -> dict[str, Any]:
-    configuration, ran, full = option.configuration, option.trial, option.flood
+    configuration, ran, full = option.configuration, option.trial, option.saturated_throughput
     return {
         "chip": option.placement.chip.name,
         "tensor_parallel": option.placement.degree,

@@ -20,12 +20,12 @@ from costmodel.sizing import (
 from jaxserve.calibration.machine import Machine
 from jaxserve.deployment.machine_steps import machine_caps, machine_steps
 from jaxserve.deployment.step_times import Seconds, StepTimes, step_times
-from jaxserve.load.record import Record
+from jaxserve.load.record import RequestRecord
 from jaxserve.load.saturation import Saturation, saturate
 from jaxserve.load.slo import SLO
-from jaxserve.sizing.asked import Asked
 from jaxserve.sizing.line import Line, ends_of, judgement, span_of
 from jaxserve.sizing.measured import Measured
+from jaxserve.sizing.spec import SizingSpec
 from jaxserve.sizing.traffic import Traffic, judged
 from jaxserve.sizing.trial import Configuration, trial
 from models.errors import UserError
@@ -52,7 +52,7 @@ class Study:
       clients: closed-loop clients of the measurement plan.
     """
 
-    asked: Asked
+    asked: SizingSpec
     chosen: ModelChoice
     placement: Placement
     fit: Fit
@@ -72,7 +72,7 @@ class Study:
         return tuple(line.candidate.batch for line in self.lines if line.verdict.word in (UNDECIDED, MEASURED))
 
 
-def study(asked: Asked, clients: Sequence[int] | None, measured: Sequence[Measured], bar: Bar) -> Study:
+def study(asked: SizingSpec, clients: Sequence[int] | None, measured: Sequence[Measured], bar: Bar) -> Study:
     """Work it out and simulate.
 
     Args:
@@ -80,7 +80,7 @@ def study(asked: Asked, clients: Sequence[int] | None, measured: Sequence[Measur
       measured: runs of the load harness.
 
     Raises:
-      UserError: what no deployment could hold or the options do not say; see `Asked` and `costmodel.sizing.check_goal`.
+      UserError: what no deployment could hold or the options do not say; see `SizingSpec` and `costmodel.sizing.check_goal`.
     """
     for name, given in (("--chip", asked.chip), ("--policy", asked.policy), ("--tensor-parallel", asked.tensor_parallel or ())):
         if len(given) > 1:
@@ -157,7 +157,7 @@ def _limit(
         return None
     advance = bar(f"looking for the admission limit of cap {configuration.cap}, rates", PROBES)
 
-    def measure(rate: float) -> Sequence[Record]:
+    def measure(rate: float) -> Sequence[RequestRecord]:
         for times in (1, LONGEST):
             ran = trial(configuration, traffic.at(rate).longer(times), seconds, slo)
             if not ran.hasty:

@@ -11,7 +11,7 @@ from costmodel.concurrency.queueing import concurrency
 from jaxserve.kv.paged import Paged
 from jaxserve.load.metrics import Summary, per, summarise
 from jaxserve.load.percentile import percentile
-from jaxserve.load.record import Record
+from jaxserve.load.record import RequestRecord
 from jaxserve.load.recorder import Recorder
 from jaxserve.load.slo import SLO
 from jaxserve.load.stability import Growth, growth
@@ -19,12 +19,12 @@ from jaxserve.scheduling.chunked import Chunked
 from jaxserve.scheduling.continuous import Continuous
 from jaxserve.scheduling.dynamic import Dynamic
 from jaxserve.scheduling.limits import Limits
+from jaxserve.scheduling.observer import Observer, Observers
 from jaxserve.scheduling.plan import Plan
 from jaxserve.scheduling.policy import Policy
 from jaxserve.scheduling.state import State
 from jaxserve.scheduling.static import Static
-from jaxserve.scheduling.watch import Watch, Watches
-from jaxserve.simulator.run import Simulated, simulate
+from jaxserve.simulator.run import SimulationResult, simulate
 from jaxserve.sizing.traffic import Traffic, judged
 from models.errors import UserError
 
@@ -79,7 +79,7 @@ class Tally(NamedTuple):
     most: int
 
 
-class Occupied(Watch):
+class BatchOccupancy(Observer):
     """Counts at every step: sequences in it, places that are taken, pages that are held. Memory is flat.
 
     A place is taken by a sequence with memory, and in a static batch by one that has ended until the longest has.
@@ -121,7 +121,7 @@ class Trial(NamedTuple):
       growth: of TTFT over the run: whether work piles up.
       within: requests in the system, waiting or served, on average over the judged arrivals (Little's rate times residence).
       residence: mean s from arrival to end of those that are judged.
-      batch, active: see `Occupied`.
+      batch, active: see `BatchOccupancy`.
       pages: the most that were in use.
       preemptions: times a sequence lost its memory.
       records: of all requests, by id.
@@ -137,8 +137,8 @@ class Trial(NamedTuple):
     active: Tally
     pages: int
     preemptions: int
-    records: tuple[Record, ...]
-    run: Simulated
+    records: tuple[RequestRecord, ...]
+    run: SimulationResult
 
     @property
     def met(self) -> bool:
@@ -165,7 +165,7 @@ def trial(
     seconds: Callable[[Plan], float],
     slo: SLO | None,
     advance: Callable[[int], None] = lambda n: None,
-    watches: Sequence[Watch] = (),
+    watches: Sequence[Observer] = (),
 ) -> Trial:
     """Run it.
 
@@ -175,14 +175,14 @@ def trial(
       watches: see the run as well.
     """
     policy, state = configuration.make()
-    kept: list[Record] = []
+    kept: list[RequestRecord] = []
 
-    def over(record: Record) -> None:
+    def over(record: RequestRecord) -> None:
         kept.append(record)
         advance(1)
 
-    occupied = Occupied()
-    run = simulate(policy, state, traffic.requests, seconds, watch=Watches(Recorder(over), occupied, *watches))
+    occupied = BatchOccupancy()
+    run = simulate(policy, state, traffic.requests, seconds, watch=Observers(Recorder(over), occupied, *watches))
     records = tuple(sorted(kept, key=lambda record: record.id))
     mine = records[judged(len(records))]
     begin, last = mine[0].intended, mine[-1].intended
@@ -205,7 +205,7 @@ def trial(
     )
 
 
-class Flood(NamedTuple):
+class Saturated(NamedTuple):
     """An engine that is never short of work: all requests are there at once (witness: simulated).
 
     Attributes:
@@ -219,7 +219,9 @@ class Flood(NamedTuple):
     batch: Tally
 
 
-def flood(configuration: Configuration, traffic: Traffic, seconds: Callable[[Plan], float], count: int | None = None) -> Flood:
+def saturated_throughput(
+    configuration: Configuration, traffic: Traffic, seconds: Callable[[Plan], float], count: int | None = None
+) -> Saturated:
     """Run requests that are all there at the start.
 
     What comes after the last was admitted isn't counted, for from then on the batch shrinks.
@@ -230,17 +232,17 @@ def flood(configuration: Configuration, traffic: Traffic, seconds: Callable[[Pla
     """
     count = max(TURNS * configuration.cap, LEAST) if count is None else count
     policy, state = configuration.make()
-    recorder, occupied = Recorder(), Occupied()
+    recorder, occupied = Recorder(), BatchOccupancy()
     simulate(
         policy,
         state,
         traffic.at_once(count).requests,
         seconds,
-        watch=Watches(recorder, occupied),
+        watch=Observers(recorder, occupied),
     )
     records = recorder.records()
     last = max(record.started for record in records)
     stop = last if last > 0 else max(record.end for record in records)
     drawn = sum(sum(at <= stop for at in record.tokens) for record in records)
     gaps = [b - a for record in records for a, b in itertools.pairwise(record.tokens) if b <= stop]
-    return Flood(drawn / stop, percentile(gaps, 95), occupied.batch)
+    return Saturated(drawn / stop, percentile(gaps, 95), occupied.batch)

@@ -15,12 +15,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 from jaxserve.scheduling.codec import decode, encode
-from jaxserve.scheduling.kinds import Kinds
-from jaxserve.scheduling.outcome import End, Outcome
 from jaxserve.scheduling.plan import HandOff, Ids, Plan
 from jaxserve.scheduling.request import Request
 from jaxserve.scheduling.state import State
 from jaxserve.scheduling.step_record import StepRecord
+from jaxserve.scheduling.step_result import End, StepResult
+from jaxserve.scheduling.token_counts import TokenCounts
 from models.errors import UserError
 from models.files.json_text import parse_json
 
@@ -149,7 +149,7 @@ class Planned:
         """None where there was nothing to do or to report, and nothing has changed: a replay that is not asked then is none the wiser."""
         if plan.idle and before == after:
             return None
-        kinds, pages = Kinds.of(plan, after), after.workers[plan.worker].memory.in_use
+        kinds, pages = TokenCounts.of(plan, after), after.workers[plan.worker].memory.in_use
         moved = tuple([(row, first, plan.tables[row][first:]) for row, first in plan.moved])
         same = {name: getattr(plan, name) for name in _SAME}
         return cls(now=now, digest=plan.digest, rows=len(plan.ids), **kinds._asdict(), pages=pages, moved=moved, **same)
@@ -186,7 +186,7 @@ class Folded:
       drawn: tokens of all rows.
       tokens: of each row of the plan, where memory looks at tokens.
       counts: how many of each row, where it doesn't.
-      ended, drafts: as in `Outcome`.
+      ended, drafts: as in `StepResult`.
       ends: (id, why) of the rows that it ended.
     """
 
@@ -203,17 +203,17 @@ class Folded:
     ends: tuple[End, ...] = ()
 
     @classmethod
-    def of(cls, plan: Plan, outcome: Outcome, ends: tuple[End, ...], now: float, *, remembers: bool) -> Self:
+    def of(cls, plan: Plan, outcome: StepResult, ends: tuple[End, ...], now: float, *, remembers: bool) -> Self:
         """remembers: whether memory looks at tokens."""
         counts = tuple(map(len, outcome.tokens))
         tokens, lengths = (outcome.tokens, None) if remembers else (None, counts)
         return cls(now, plan.step, plan.worker, sum(counts), tokens, lengths, outcome.ended, outcome.drafts, ends)
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> StepResult:
         """With tokens of 0 where only their number was written down."""
         tokens = tuple((0,) * count for count in self.counts or ()) if self.tokens is None else self.tokens
-        return Outcome(tokens, self.ended, self.drafts)
+        return StepResult(tokens, self.ended, self.drafts)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jaxserve.scheduling.names import memory_of, policy_of
-from jaxserve.scheduling.outcome import End, Outcome
+from jaxserve.scheduling.observer import Observer, Observers
 from jaxserve.scheduling.plan import Ids, Plan
 from jaxserve.scheduling.scheduler import Scheduler
 from jaxserve.scheduling.state import State
 from jaxserve.scheduling.step_record import StepRecord
-from jaxserve.scheduling.watch import Watch, Watches
+from jaxserve.scheduling.step_result import End, StepResult
 from jaxserve.steplog.events import (
     GIVEN,
     Cancelled,
@@ -47,7 +47,7 @@ class Difference(NamedTuple):
     replayed: str
 
 
-class Rerun(NamedTuple):
+class Replay(NamedTuple):
     """How it went.
 
     Attributes:
@@ -80,7 +80,7 @@ class Rerun(NamedTuple):
         return self.difference is None and not self.changed
 
 
-def rerun(path: Path, watch: Watch, read: Callable[[int], None] = lambda size: None, own: str | None = None) -> Rerun:
+def replay(path: Path, watch: Observer, read: Callable[[int], None] = lambda size: None, own: str | None = None) -> Replay:
     """Replay a log up to its end or to the first difference.
 
     Args:
@@ -110,7 +110,7 @@ def rerun(path: Path, watch: Watch, read: Callable[[int], None] = lambda size: N
         if found is not None:
             difference = Difference(number, *found)
             break
-    return Rerun(
+    return Replay(
         header,
         counts[Planned.event] - (difference is not None and isinstance(event, Planned)),
         difference,
@@ -122,13 +122,13 @@ def rerun(path: Path, watch: Watch, read: Callable[[int], None] = lambda size: N
     )
 
 
-def trusted(path: Path, watch: Watch, read: Callable[[int], None] = lambda size: None, own: str | None = None) -> Rerun:
+def trusted(path: Path, watch: Observer, read: Callable[[int], None] = lambda size: None, own: str | None = None) -> Replay:
     """The same, for whoever is to go on from what the log says.
 
     Raises:
       UserError: it can't be replayed, something differs, or a line was changed.
     """
-    found = rerun(path, watch, read, own)
+    found = replay(path, watch, read, own)
     if found.equal:
         return found
     where, what = (
@@ -139,10 +139,10 @@ def trusted(path: Path, watch: Watch, read: Callable[[int], None] = lambda size:
     raise UserError(f"line {where} of {path}: {what}, so it can't be used; python -m jaxserve.replay says how")
 
 
-class _Replay(Watch):
+class _Replay(Observer):
     """A scheduler that is told the lines of a log. It watches itself, to see plans with nothing to do, too."""
 
-    def __init__(self, header: Header, watch: Watch, own: str | None):
+    def __init__(self, header: Header, watch: Observer, own: str | None):
         self._watch, self._tables = watch, dict[int, Ids]()
         state = State.of(*map(memory_of, header.memories))
         self._remembers = state.workers[0].memory.remembers
@@ -152,7 +152,7 @@ class _Replay(Watch):
         self._step: StepRecord | None = None  # that was folded last, until its times come
         self._timed: bool | None = None  # whether the log tells times; None until that can be known
         self.closed = False
-        self._scheduler = Scheduler(policy_of(header.policy, own), state, Watches(self, watch))
+        self._scheduler = Scheduler(policy_of(header.policy, own), state, Observers(self, watch))
 
     @property
     def left(self) -> tuple[tuple[int, ...], int, int | None]:
@@ -168,7 +168,7 @@ class _Replay(Watch):
         if plan.ids and line:
             self._ran[plan.step] = line
 
-    def folded(self, before: State, plan: Plan, outcome: Outcome, after: State, ends: tuple[End, ...], now: float) -> None:
+    def updated(self, before: State, plan: Plan, outcome: StepResult, after: State, ends: tuple[End, ...], now: float) -> None:
         self._line = Folded.of(plan, outcome, ends, now, remembers=self._remembers)
         worker, line = before.workers[plan.worker], self._ran.pop(plan.step)
         drawn = sum(len(got) for id, got in zip(plan.ids, outcome.tokens, strict=True) if id in worker.rows)
@@ -233,7 +233,7 @@ class _Replay(Watch):
                 raise ValueError(
                     f"plan {event.step} draws up to {most} tokens for a row; an outcome of {max(counts)} does not fit it"
                 )
-            self._scheduler.fold(flying[0], event.outcome, event.now)
+            self._scheduler.update(flying[0], event.outcome, event.now)
         except ValueError as error:
             raise UserError(f"the outcome of step {event.step} can't be: {error}") from None
         return _compared(f"what step {event.step} came to", event, self._line)

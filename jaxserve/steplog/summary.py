@@ -8,26 +8,26 @@ from typing import Any
 
 from costmodel.hardware.clock import Timings
 from costmodel.terminal.tables import Table
-from jaxserve.scheduling.kinds import Kinds
 from jaxserve.scheduling.names import memory_json
-from jaxserve.scheduling.outcome import End, Outcome
+from jaxserve.scheduling.observer import Observer
 from jaxserve.scheduling.plan import Plan
 from jaxserve.scheduling.policy import Policy
 from jaxserve.scheduling.request import Request
 from jaxserve.scheduling.state import State
 from jaxserve.scheduling.step_record import StepRecord
-from jaxserve.scheduling.watch import Watch
+from jaxserve.scheduling.step_result import End, StepResult
+from jaxserve.scheduling.token_counts import TokenCounts
 from jaxserve.steplog.events import Clock
 from models.errors import UserError
 
 
-class Summary(Watch):
+class Summary(Observer):
     """Sums over a run, of an engine, a simulation or a replay. Percentiles are of nearest rank: always a value that happened."""
 
     def __init__(self) -> None:
         self._count: Counter[str] = Counter()
         self._ends: Counter[str] = Counter()
-        self._tokens = Kinds()
+        self._tokens = TokenCounts()
         self._most_rows = 0
         self._totals: list[int] = []  # pages or slots of each worker
         self._peaks: list[int] = []
@@ -51,13 +51,13 @@ class Summary(Watch):
         self._count["steps"] += bool(plan.ids)
         self._count["rows"] += len(plan.ids)
         self._most_rows = max(self._most_rows, len(plan.ids))
-        self._tokens = Kinds(*map(sum, zip(self._tokens, Kinds.of(plan, after), strict=True)))
+        self._tokens = TokenCounts(*map(sum, zip(self._tokens, TokenCounts.of(plan, after), strict=True)))
         for name in ("admitted", "preempted", "expired", "hand_offs"):
             self._count[name] += len(getattr(plan, name))
         self._count["hand_off_bytes"] += sum(move.bytes for move in plan.hand_offs)
         self._linked += sum(move.seconds for move in plan.hand_offs)
 
-    def folded(self, before: State, plan: Plan, outcome: Outcome, after: State, ends: tuple[End, ...], now: float) -> None:
+    def updated(self, before: State, plan: Plan, outcome: StepResult, after: State, ends: tuple[End, ...], now: float) -> None:
         self._peak(after)
         self._count["drawn"] += sum(map(len, outcome.tokens))
         self._ends.update(end.reason for end in ends)

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Self, TextIO
 
 from jaxserve.scheduling.names import memory_json, memory_of, policy_json
-from jaxserve.scheduling.outcome import End, Outcome
+from jaxserve.scheduling.observer import Observer
 from jaxserve.scheduling.plan import Plan
 from jaxserve.scheduling.policy import Policy
 from jaxserve.scheduling.request import Request
 from jaxserve.scheduling.state import State
 from jaxserve.scheduling.step_record import StepRecord
-from jaxserve.scheduling.watch import Watch
+from jaxserve.scheduling.step_result import End, StepResult
 from jaxserve.steplog.events import (
     FORMAT,
     Cancelled,
@@ -37,7 +37,7 @@ from jaxserve.version import version
 from models.errors import UserError
 
 
-class StepLog(Watch):
+class StepLog(Observer):
     """The log of one scheduler. A context manager: at its end the file is closed, if it was opened here.
 
     Args:
@@ -95,7 +95,7 @@ class StepLog(Watch):
         if event := Planned.of(before, plan, after, now):
             self._decide(event)
 
-    def folded(self, before: State, plan: Plan, outcome: Outcome, after: State, ends: tuple[End, ...], now: float) -> None:
+    def updated(self, before: State, plan: Plan, outcome: StepResult, after: State, ends: tuple[End, ...], now: float) -> None:
         self._write(Folded.of(plan, outcome, ends, now, remembers=self._remembers))
 
     def stepped(self, record: StepRecord) -> None:

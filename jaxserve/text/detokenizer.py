@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from jaxserve.text.token_bytes import Pieces
+from jaxserve.text.token_bytes import TokenBytes
 
 
 class Detokenizer:
@@ -21,7 +21,7 @@ class Detokenizer:
 
     __slots__ = ("_first", "_kept", "_pieces", "_strip", "_stripped")
 
-    def __init__(self, pieces: Pieces, prompt: Iterable[int] = ()):
+    def __init__(self, pieces: TokenBytes, prompt: Iterable[int] = ()):
         """`prompt` is the text that is continued, where the answer is no text of its own: its first space is kept then."""
         self._pieces = pieces
         self._kept = b""

@@ -16,7 +16,7 @@ from models.errors import UserError
 from models.text.tokenizer import Tokenizer
 
 
-class Pieces:
+class TokenBytes:
     """The bytes of every token of a tokenizer.
 
     Attributes:
@@ -62,7 +62,7 @@ class Pieces:
           first: no token before it added anything, not even nothing.
         """
         found = self._known.get((token, first), self)
-        if not isinstance(found, Pieces):
+        if not isinstance(found, TokenBytes):
             return found
         text = self._spelling(token)
         if text is None or text in self._special:

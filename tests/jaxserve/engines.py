@@ -14,23 +14,23 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxserve.engine.compiled_programs import Prepared
+from jaxserve.engine.compiled_programs import CompiledPrograms
 from jaxserve.engine.engine import Engine
-from jaxserve.engine.kv_copier import Mover
+from jaxserve.engine.kv_copier import KVCopier
 from jaxserve.engine.model import Model
-from jaxserve.kv.layout import Pool
+from jaxserve.kv.layout import KVLayout
 from jaxserve.kv.paged import Paged
-from jaxserve.programs.buckets import Ladder
+from jaxserve.programs.buckets import Buckets
 from jaxserve.programs.features import PLAIN, Features
 from jaxserve.scheduling.check import check
 from jaxserve.scheduling.limits import Limits
-from jaxserve.scheduling.outcome import End, Outcome
+from jaxserve.scheduling.observer import Observer
 from jaxserve.scheduling.plan import Plan
 from jaxserve.scheduling.policy import Policy
 from jaxserve.scheduling.request import Request
 from jaxserve.scheduling.state import State
+from jaxserve.scheduling.step_result import End, StepResult
 from jaxserve.scheduling.transfer import Link
-from jaxserve.scheduling.watch import Watch
 from jaxserve.speculative.ngram import NGram
 from models.errors import UserError
 from models.layers import KV
@@ -53,7 +53,7 @@ class Unwritten(Model):
 
 
 @dataclasses.dataclass(frozen=True)
-class Short(Pool):
+class Short(KVLayout):
     """A pool of which only the first `lent` units are lent, so that memory is short and the programs are those of the whole pool."""
 
     lent: int = 0
@@ -63,27 +63,27 @@ class Short(Pool):
         return self.lent * self.unit
 
     def memory(self) -> Any:
-        return dataclasses.replace(Pool(self.lent, self.unit, self.dtype, self.kind, self.prefix)).memory()
+        return dataclasses.replace(KVLayout(self.lent, self.unit, self.dtype, self.kind, self.prefix)).memory()
 
 
 @dataclasses.dataclass(frozen=True)
 class Kit:
     """What is compiled together."""
 
-    ladder: Ladder
+    ladder: Buckets
     features: Features = PLAIN
     kind: Any = "paged"
     units: int = UNITS
 
-    def pool(self, *, prefix: bool = False, lent: int | None = None) -> Pool:
-        whole = Pool(self.units, self.ladder.page, kind=self.kind, prefix=prefix)
+    def pool(self, *, prefix: bool = False, lent: int | None = None) -> KVLayout:
+        whole = KVLayout(self.units, self.ladder.page, kind=self.kind, prefix=prefix)
         return whole if lent is None else Short(whole.units, whole.unit, kind=self.kind, prefix=prefix, lent=lent)
 
 
 ALL_FEATURES = Features(history=CONTEXT + 8, biases=16, logprobs=2, prompt_logprobs=2)
 PLAIN_KIT = Kit(served.LADDER)
-ALL_KIT = Kit(Ladder((4,), (WIDTH,), (2, 8), PAGE, mixed=(4,), drafts=2, steps=3), ALL_FEATURES)
-SLOTS_KIT = Kit(Ladder((4,), (1,), (2, 8), CONTEXT), kind="contiguous", units=6)
+ALL_KIT = Kit(Buckets((4,), (WIDTH,), (2, 8), PAGE, mixed=(4,), drafts=2, steps=3), ALL_FEATURES)
+SLOTS_KIT = Kit(Buckets((4,), (1,), (2, 8), CONTEXT), kind="contiguous", units=6)
 QUICK = (PLAIN_KIT, ALL_KIT, SLOTS_KIT)
 
 
@@ -96,13 +96,15 @@ def model() -> Model:
 
 
 @functools.cache
-def prepared(kit: Kit) -> Prepared:
+def prepared(kit: Kit) -> CompiledPrograms:
     """Compiled once for all tests: compiling is what costs."""
     pool = kit.pool()
     kv = model().empty_pool(pool.units, pool.unit, pool.dtype, contiguous=kit.kind == "contiguous")
     if kit == PLAIN_KIT:  # other tests have these programs too
-        return Prepared(model(), pool, kit.ladder, kit.features, served.served().programs, Mover(kv, 4, workers=True))
-    return Prepared.of(model(), pool, kit.ladder, kit.features, kv, workers=2)
+        return CompiledPrograms(
+            model(), pool, kit.ladder, kit.features, served.served().programs, KVCopier(kv, 4, workers=True)
+        )
+    return CompiledPrograms.of(model(), pool, kit.ladder, kit.features, kv, workers=2)
 
 
 class Clock:
@@ -120,7 +122,7 @@ class Clock:
         self.now += seconds
 
 
-class Books(Watch):
+class Books(Observer):
     """Law 2, after all that happens to a scheduler; and what was planned."""
 
     def __init__(self) -> None:
@@ -145,7 +147,7 @@ class Books(Watch):
             self.forked += len(plan.forking)
             self.hand_offs += len(plan.hand_offs)
 
-    def folded(self, before: State, plan: Plan, outcome: Outcome, after: State, ends: tuple[End, ...], now: float) -> None:
+    def updated(self, before: State, plan: Plan, outcome: StepResult, after: State, ends: tuple[End, ...], now: float) -> None:
         self._see(after)
 
     def _see(self, state: State) -> None:
@@ -172,7 +174,7 @@ def engine(
     lent: int | None = None,
     drafter: NGram | None = None,
     workers: int = 1,
-    books: Watch | None = None,
+    books: Observer | None = None,
     clock: Clock | None = None,
     **more: Any,
 ) -> Engine:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxserve.programs.features import Features
-from jaxserve.programs.logit_bias import Biases
+from jaxserve.programs.logit_bias import LogitBias
 from jaxserve.programs.penalties import Penalties
 from jaxserve.programs.step import Output, Work
 from jaxserve.sampling_params import SamplingParams
@@ -51,7 +51,7 @@ class Featured(Driver):
     def work(self, segment: Rows) -> Work:
         work, rows, f = super().work(segment), len(segment.rows), self.features
         penalties = Penalties.blank(rows, f.history) if f.history else None
-        biases = Biases.blank(rows, f.biases) if f.biases else None
+        biases = LogitBias.blank(rows, f.biases) if f.biases else None
         following = None if f.prompt_logprobs is None else np.zeros((rows, segment.query), np.int32)
         if penalties is not None:
             penalties.history[:] = 5  # what no row may count

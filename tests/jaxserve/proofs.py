@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from jaxserve.engine.engine import Engine
-from jaxserve.engine.request_handle import Handle
+from jaxserve.engine.request_handle import RequestHandle
 from jaxserve.programs.logprobs import TokenLogprob
 from jaxserve.sampling_params import SamplingParams
 from jaxserve.scheduling.continuous import Continuous
@@ -42,7 +42,7 @@ def ending(params: SamplingParams, tokens: Sequence[int]) -> tuple[int, str | No
     return len(tokens), None, text
 
 
-def proved(handle: Handle, *, known: dict[Any, Any] | None = None) -> None:
+def proved(handle: RequestHandle, *, known: dict[Any, Any] | None = None) -> None:
     """Every token of all its answers is right, and ends where it must; with `known` also equal to what the same request drew before.
 
     An answer that was aborted is right as far as it goes.
@@ -66,7 +66,7 @@ def proved(handle: Handle, *, known: dict[Any, Any] | None = None) -> None:
     scored(handle)
 
 
-def handle_limit(handle: Handle) -> int:
+def handle_limit(handle: RequestHandle) -> int:
     room = CONTEXT - len(handle.prompt) + 1
     return room if handle.params.max_tokens is None else handle.params.max_tokens
 
@@ -85,7 +85,7 @@ def right(prompt: Sequence[int], params: SamplingParams, answer: Sequence[int], 
         same_logprob(found, token, params.logprobs or 0, log_softmax(logits[i]))
 
 
-def scored(handle: Handle) -> None:
+def scored(handle: RequestHandle) -> None:
     """The prompt's log-probabilities, if all of it was run."""
     if handle.params.prompt_logprobs is None:
         assert handle.scores is None and handle.prompt_logprobs is None
@@ -126,7 +126,7 @@ def pieces_by_sample(pieces: Iterator[Any]) -> dict[tuple[int, int], tuple[list[
     return sums
 
 
-def served(prompts: list[list[int]], params: SamplingParams = FIVE, one: Engine | None = None) -> list[Handle]:
+def served(prompts: list[list[int]], params: SamplingParams = FIVE, one: Engine | None = None) -> list[RequestHandle]:
     """All together; each answer proved."""
     one = one or engine(Continuous(ROWS))
     handles = [one.submit(prompt, params) for prompt in prompts]
@@ -137,5 +137,5 @@ def served(prompts: list[list[int]], params: SamplingParams = FIVE, one: Engine 
     return handles
 
 
-def answers(handles: list[Handle]) -> list[list[int]]:
+def answers(handles: list[RequestHandle]) -> list[list[int]]:
     return [answer.tokens for handle in handles for answer in handle.answers]

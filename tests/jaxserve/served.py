@@ -14,7 +14,7 @@ import numpy as np
 from jaxserve.engine.model import Model
 from jaxserve.main_job.rows import Generation, Row, pages_needed
 from jaxserve.programs.bucket import Bucket
-from jaxserve.programs.buckets import Ladder
+from jaxserve.programs.buckets import Buckets
 from jaxserve.programs.program_set import Programs, compile_programs
 from jaxserve.programs.step import Step
 from jaxserve.sampling_params import SamplingParams
@@ -26,7 +26,7 @@ from tests.jaxserve import tiny
 
 PAGE, WIDTH, UNITS = 4, 10, 44
 CONTEXT = PAGE * WIDTH
-LADDER = Ladder((1, 2, 4), (WIDTH,), (2, 8), PAGE)
+LADDER = Buckets((1, 2, 4), (WIDTH,), (2, 8), PAGE)
 MIXED = Bucket(((2, 1), (1, 8)), WIDTH)
 GREEDY = SamplingParams()
 

@@ -14,21 +14,21 @@ import pytest
 
 from jaxserve.engine import build as setup
 from jaxserve.engine import compiled_programs as prepared
-from jaxserve.engine.kv_copier import Mover
+from jaxserve.engine.kv_copier import KVCopier
 from jaxserve.engine.model import Model, load_model
 from jaxserve.programs.bucket import Bucket
-from jaxserve.programs.buckets import Ladder
+from jaxserve.programs.buckets import Buckets
 from jaxserve.programs.program_set import Program, Programs, compile_programs
 from models.checkpoint.load import load
 from models.checkpoint.sources import open_checkpoint
 from tests import oracle
 from tests.jaxserve.commands import share_programs
 
-LADDER = Ladder((2,), (3,), (2, 16), 16)
+LADDER = Buckets((2,), (3,), (2, 16), 16)
 
 _models: dict[tuple, Model] = {}
 _programs: dict[tuple, Program] = {}
-_movers: dict[tuple, Mover] = {}
+_movers: dict[tuple, KVCopier] = {}
 
 
 def _load(name: str, *, progress: Any = None, checkpoint: Any = None, **options: Any) -> Model:
@@ -51,10 +51,10 @@ def _compile(
     return Programs({bucket: _programs[key] for bucket, key in keys.items()})
 
 
-def _mover(kv: Any, most: int, *, workers: bool, cache: Any = None) -> Mover:
+def _mover(kv: Any, most: int, *, workers: bool, cache: Any = None) -> KVCopier:
     key = (_shape(kv), most, workers)
     if key not in _movers:
-        _movers[key] = Mover(kv, most, workers=workers, cache=cache)
+        _movers[key] = KVCopier(kv, most, workers=workers, cache=cache)
     return _movers[key]
 
 

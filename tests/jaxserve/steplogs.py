@@ -10,15 +10,15 @@ import pytest
 
 from jaxserve.kv.paged import Paged
 from jaxserve.scheduling.chunked import Chunked
-from jaxserve.scheduling.kinds import Kinds
 from jaxserve.scheduling.limits import Limits
-from jaxserve.scheduling.outcome import End, Outcome
+from jaxserve.scheduling.observer import Observer, Observers
 from jaxserve.scheduling.plan import Plan
 from jaxserve.scheduling.request import Request
 from jaxserve.scheduling.state import State
 from jaxserve.scheduling.step_record import StepRecord
-from jaxserve.scheduling.watch import Watch, Watches
-from jaxserve.steplog.replay import rerun
+from jaxserve.scheduling.step_result import End, StepResult
+from jaxserve.scheduling.token_counts import TokenCounts
+from jaxserve.steplog.replay import replay
 from jaxserve.steplog.writer import StepLog
 from models.errors import UserError
 from tests.jaxserve.scheduling.clock import play
@@ -62,21 +62,21 @@ def without(path: Path, number: int) -> None:
 
 def refusal(path: Path) -> str:
     with pytest.raises(UserError) as error:
-        rerun(path, Watch())
+        replay(path, Observer())
     assert "\n" not in str(error.value)
     return str(error.value)
 
 
-class Timed(Watch):
+class Timed(Observer):
     """Writes to a log what steps took, as an engine would: step n took n + 0.5 s in a program of its own."""
 
     def __init__(self, log: StepLog):
-        self._log, self._kinds, self._count = log, dict[int, Kinds](), 0
+        self._log, self._kinds, self._count = log, dict[int, TokenCounts](), 0
 
     def planned(self, before: State, plan: Plan, after: State, now: float) -> None:
-        self._kinds[plan.step] = Kinds.of(plan, after)
+        self._kinds[plan.step] = TokenCounts.of(plan, after)
 
-    def folded(self, before: State, plan: Plan, outcome: Outcome, after: State, ends: tuple[End, ...], now: float) -> None:
+    def updated(self, before: State, plan: Plan, outcome: StepResult, after: State, ends: tuple[End, ...], now: float) -> None:
         worker, count = before.workers[plan.worker], self._count
         live = [tokens for id, tokens in zip(plan.ids, outcome.tokens, strict=True) if id in worker.rows]
         self._log.stepped(
@@ -92,5 +92,5 @@ def timed_log(path: Path) -> Path:
     """That of the small run, with what steps took."""
     requests = [Request(0, range(3), 4), Request(1, range(4), 3)]
     with StepLog(path) as log:
-        play(Chunked(Limits(2), 5), State.of(Paged.of(3, 3)), requests, watch=Watches(log, Timed(log)))
+        play(Chunked(Limits(2), 5), State.of(Paged.of(3, 3)), requests, watch=Observers(log, Timed(log)))
     return path

@@ -11,7 +11,7 @@ import pytest
 from jaxserve.bucketing import study as bucket_study
 from jaxserve.bucketing import tables as bucket_tables
 from jaxserve.buckets import main
-from jaxserve.programs.buckets import Ladder
+from jaxserve.programs.buckets import Buckets
 from models.errors import UserError
 from tests.jaxserve import commands
 
@@ -48,7 +48,7 @@ def here(capsys: pytest.CaptureFixture[str], trace: Path) -> Any:
 def test_the_ladder_is_what_the_engine_reads(here: Any, tmp_path: Path):
     out = tmp_path / "ladder.json"
     found = json.loads(here("--programs", "9", "--rows", "16", "--page-size", "16", "--out", str(out), "--json"))
-    ladder = Ladder.from_json(json.loads(out.read_text()))
+    ladder = Buckets.from_json(json.loads(out.read_text()))
     assert ladder.to_json() == found["ladder"]
     assert ladder.batches[-1] == 16 and ladder.chunk == (8, 256) and ladder.page == 16 and ladder.widths == (512,)
     assert len(ladder.buckets()) == len(found["programs"]) <= 9 and found["exact"]
@@ -78,7 +78,7 @@ def test_the_cliff_of_the_next_bucket(here: Any):
     ]
     assert found[0]["wasted"] == 0 and found[1]["wasted"] > 0.1 * found[1]["seconds"]
     more = json.loads(here("--programs", "12", "--prompts", "4109", "--json"))
-    pieces = Ladder.from_json(more["ladder"]).prefills[0]
+    pieces = Buckets.from_json(more["ladder"]).prefills[0]
     assert more["prompts"][0]["padded"] == pieces * 256 - 13
 
 

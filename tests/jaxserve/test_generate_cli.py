@@ -14,8 +14,8 @@ import pytest
 from costmodel.terminal.endings import heard
 from jaxserve.engine.engine import Engine
 from jaxserve.scheduling.names import POLICIES
-from jaxserve.scheduling.watch import Watch
-from jaxserve.steplog.replay import rerun
+from jaxserve.scheduling.observer import Observer
+from jaxserve.steplog.replay import replay
 from tests.jaxserve.commands import error_line
 from tests.jaxserve.generated import PROMPTS, greedy, here
 from tests.jaxserve.in_process import in_process
@@ -66,7 +66,7 @@ def test_speculation(here: Any):
 
 def test_a_log_can_be_replayed(here: Any):
     assert here("--max-tokens", "6", "--log", "steps.jsonl").code == 0
-    found = rerun(Path("steps.jsonl"), Watch())
+    found = replay(Path("steps.jsonl"), Observer())
     assert found.difference is None and found.plans > 6 and not found.cut
 
 
@@ -169,4 +169,4 @@ def test_a_signal_keeps_what_there_is(here: Any, monkeypatch: pytest.MonkeyPatch
     assert ran.answers == {0: [expected("hello", 6)[:2]], 1: [expected("a", 6)[:4]]}
     assert [line["answers"][0]["finish_reason"] for line in ran.lines[:-1]] == ["stop", "abort"]
     assert ran.summary["interrupted"] and ran.summary["answered"] == 1
-    assert rerun(Path("steps.jsonl"), Watch()).difference is None
+    assert replay(Path("steps.jsonl"), Observer()).difference is None

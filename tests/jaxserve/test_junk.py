@@ -18,9 +18,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from jaxserve.engine.config import ServeSettings
-from jaxserve.engine.request_handle import Handle
-from jaxserve.kv.layout import Pool
+from jaxserve.engine.config import EngineConfig
+from jaxserve.engine.request_handle import RequestHandle
+from jaxserve.kv.layout import KVLayout
 from jaxserve.programs.features import Features
 from jaxserve.sampling_params import SamplingParams
 from jaxserve.scheduling.chunked import Chunked
@@ -116,7 +116,7 @@ def some_of(names: list[str]) -> st.SearchStrategy[dict[str, Any]]:
 def test_nobody_else_is_harmed(prompts: list[Any], params: list[dict[str, Any]], when: list[dict[str, Any]]):
     one = engine(Continuous(Limits(rows=4)))
     good = SamplingParams(max_tokens=5, ignore_eos=True)
-    mine, others = [one.submit(numbered(1, 6), good)], list[Handle]()
+    mine, others = [one.submit(numbered(1, 6), good)], list[RequestHandle]()
     for i, prompt in enumerate(prompts):
         for fresh in (False, True):  # what is wrong with a prompt may hide what is wrong with the rest
             try:
@@ -144,7 +144,7 @@ KINDS: dict[Any, dict[str, Any]] = {
     Chunked: {},
     Disaggregated: {"link": Link(1, 1.0)},
     Link: {"token_bytes": 1, "bandwidth": 1.0},
-    Pool: {"units": 1, "unit": 1},
+    KVLayout: {"units": 1, "unit": 1},
     Features: {},
     NGram: {},
 }
@@ -186,11 +186,11 @@ def test_a_request_of_the_scheduler_has_a_sequence_for_a_prompt(prompt: Any):
 
 
 @settings(max_examples=150)
-@given(some_of(fields(ServeSettings)))
+@given(some_of(fields(EngineConfig)))
 def test_settings_of_an_engine(values: dict[str, Any]):
     """Paths stay as they are; nothing is made of them yet."""
     try:
-        made = ServeSettings(**values)
+        made = EngineConfig(**values)
     except UserError as error:
         assert "\n" not in str(error) and len(str(error)) < 400
     else:

@@ -15,8 +15,8 @@ from jaxserve.engine import build as setup
 from jaxserve.llm import LLM
 from jaxserve.programs.features import PLAIN
 from jaxserve.sampling_params import SamplingParams
-from jaxserve.scheduling.watch import Watch
-from jaxserve.steplog.replay import rerun
+from jaxserve.scheduling.observer import Observer
+from jaxserve.steplog.replay import replay
 from models.errors import UserError
 from tests.jaxserve.shared_programs import expected, shared
 
@@ -164,7 +164,7 @@ def test_a_log_can_be_replayed(shared: Path, tmp_path: Path):
     for name, requests in (("steps.jsonl", 3), ("steps-2.jsonl", 1), ("steps-3.jsonl", 1)):
         lines = (tmp_path / name).read_text().splitlines()
         assert sum(json.loads(line)["event"] == "submitted" for line in lines) == requests
-        found = rerun(tmp_path / name, Watch())
+        found = replay(tmp_path / name, Observer())
         assert found.difference is None and found.plans > 0 and not found.cut
 
 

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from jaxserve.engine import build as setup
-from jaxserve.engine.config import ServeSettings
+from jaxserve.engine.config import EngineConfig
 from jaxserve.generation.session import accept
 from jaxserve.main_job import job
-from jaxserve.main_job.settings import Settings
+from jaxserve.main_job.settings import DecodeConfig
 from jaxserve.sampling_params import SamplingParams
 from models.errors import UserError
 from tests.jaxserve import commands
@@ -60,12 +60,12 @@ def test_a_token_without_an_embedding_row_is_refused_first(folder: Path, tmp_pat
     """The example of an added token with id 300 where vocab_size is 300; token 299 is the last one that runs."""
     texts = ("good", "a <300> token")
     with pytest.raises(UserError, match=REFUSED):
-        job.accept(Settings(str(folder), (2,), prompts(tmp_path, *texts), max_new_tokens=4))
+        job.accept(DecodeConfig(str(folder), (2,), prompts(tmp_path, *texts), max_new_tokens=4))
     with pytest.raises(UserError, match=REFUSED):
-        accept(ServeSettings(str(folder), dtype="float32"), SamplingParams(max_tokens=4), texts)
-    found = job.accept(Settings(str(folder), (1,), prompts(tmp_path, "<299>"), max_new_tokens=4))
+        accept(EngineConfig(str(folder), dtype="float32"), SamplingParams(max_tokens=4), texts)
+    found = job.accept(DecodeConfig(str(folder), (1,), prompts(tmp_path, "<299>"), max_new_tokens=4))
     assert 299 in found.prompts[0]
-    _, given = accept(ServeSettings(str(folder), dtype="float32"), SamplingParams(max_tokens=4), ("<299>",))
+    _, given = accept(EngineConfig(str(folder), dtype="float32"), SamplingParams(max_tokens=4), ("<299>",))
     assert len(given) == 1
 
 
@@ -73,12 +73,12 @@ def test_a_token_without_an_embedding_row_is_refused_first(folder: Path, tmp_pat
 def test_a_long_prompt_stays_long(folder: Path, tmp_path: Path):
     """43 bytes within a turn: 2 special tokens and "user\\n" before it, 1 and "\\n" after it, and 1 with "assistant\\n" as the header."""
     text = "It's a text of 43 bytes, quite exactly: yes"
-    found = job.accept(Settings(str(folder), (1,), prompts(tmp_path, text), max_new_tokens=4))
+    found = job.accept(DecodeConfig(str(folder), (1,), prompts(tmp_path, text), max_new_tokens=4))
     assert len(found.prompts[0]) == len(text) + 3 + len("user\n\nassistant\n")
 
 
 def test_which_file_gave_what(folder: Path):
-    told = setup.choose(ServeSettings(str(folder), dtype="float32", rows=2, context=64)).provenance.to_json()
+    told = setup.choose(EngineConfig(str(folder), dtype="float32", rows=2, context=64)).provenance.to_json()
     check(told)
 
 

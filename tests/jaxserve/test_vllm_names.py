@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jaxserve.engine.config import ServeSettings
+from jaxserve.engine.config import EngineConfig
 from jaxserve.sampling_params import SamplingParams
 from jaxserve.vllm_names import CHAT, ENGINE, GENERATE, SAMPLING, Names, Otherwise, Same, translated
 from models.errors import UserError
@@ -18,7 +18,7 @@ __all__ = ["shared"]
 
 PAGE = (Path(__file__).parents[2] / "docs" / "from-vllm.md").read_text(encoding="utf-8")
 TABLES = {"LLM": ENGINE, "SamplingParams": SAMPLING, "llm.generate": GENERATE, "llm.chat": CHAT}
-ENGINE_FIELDS = list(ServeSettings.__dataclass_fields__)
+ENGINE_FIELDS = list(EngineConfig.__dataclass_fields__)
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_settings_of_the_same_meaning(theirs: dict[str, Any], ours: dict[str, An
     """What comes out are settings of ours."""
     found = translated("LLM", theirs, ENGINE_FIELDS, ENGINE)
     assert found == ours
-    ServeSettings("random:tiny", **found)
+    EngineConfig("random:tiny", **found)
 
 
 def test_params_of_the_same_meaning():

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, decoders, models, pre_tokenizers
 from tokenizers import Tokenizer as Backend
 
-from jaxserve.text.token_bytes import Pieces
+from jaxserve.text.token_bytes import TokenBytes
 from models.text import gguf_tokenizer
 from models.text.tokenizer import Tokenizer, byte_tokenizer
 from tests.models import checkpoints
@@ -32,8 +32,8 @@ class Family:
     tokenizer: Tokenizer
 
     @functools.cached_property
-    def pieces(self) -> Pieces:
-        return Pieces(self.tokenizer)
+    def pieces(self) -> TokenBytes:
+        return TokenBytes(self.tokenizer)
 
     @functools.cached_property
     def ids(self) -> dict[str, int]:

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from jaxserve.engine.engine import Engine
-from jaxserve.programs.buckets import Ladder
+from jaxserve.programs.buckets import Buckets
 from jaxserve.programs.features import PLAIN
 from jaxserve.sampling_params import SamplingParams
 from jaxserve.scheduling.chunked import Chunked
@@ -23,10 +23,10 @@ from tests.jaxserve.engines import ALL_FEATURES, CONTEXT, LINK, PAGE, QUICK, VOC
 POLICIES = ("static", "dynamic", "continuous", "chunked", "disaggregated")
 
 # Small chunks, prefill programs of several sizes, mixed ones for some batches; tables of several widths; whole prompts in one piece.
-MANY_KIT = Kit(Ladder((3, 8), (WIDTH,), (3, 4), PAGE, prefills=(1,), mixed=(3,), drafts=3, steps=4), ALL_FEATURES)
-ODD_KIT = Kit(Ladder((5,), (5, 14), (1, 5), 3, mixed=(5,)))
-LONG_KIT = Kit(Ladder((6,), (WIDTH,), (2, CONTEXT), PAGE, drafts=4))
-SLOTS_ALL_KIT = Kit(Ladder((2, 6), (1,), (2, 6), CONTEXT, mixed=(6,), drafts=2, steps=2), ALL_FEATURES, "contiguous", 6)
+MANY_KIT = Kit(Buckets((3, 8), (WIDTH,), (3, 4), PAGE, prefills=(1,), mixed=(3,), drafts=3, steps=4), ALL_FEATURES)
+ODD_KIT = Kit(Buckets((5,), (5, 14), (1, 5), 3, mixed=(5,)))
+LONG_KIT = Kit(Buckets((6,), (WIDTH,), (2, CONTEXT), PAGE, drafts=4))
+SLOTS_ALL_KIT = Kit(Buckets((2, 6), (1,), (2, 6), CONTEXT, mixed=(6,), drafts=2, steps=2), ALL_FEATURES, "contiguous", 6)
 BROAD = (*QUICK, MANY_KIT, ODD_KIT, LONG_KIT, SLOTS_ALL_KIT)
 
 

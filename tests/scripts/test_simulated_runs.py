@@ -12,9 +12,9 @@ from costmodel.calibration.device import Device
 from costmodel.calibration.engine_step import EngineStep
 from costmodel.calibration.parameter import Parameter
 from jaxserve.calibration.machine import Machine
-from jaxserve.kv.layout import Pool
+from jaxserve.kv.layout import KVLayout
 from jaxserve.load.result import Run
-from jaxserve.programs.buckets import Ladder
+from jaxserve.programs.buckets import Buckets
 from jaxserve.scheduling.chunked import Chunked
 from jaxserve.scheduling.limits import Limits
 from jaxserve.scheduling.names import policy_json
@@ -26,7 +26,7 @@ from models.config.presets import PRESETS
 from models.errors import UserError
 from scripts.simulated_runs import Compared, Figure, by_load, kept, page, simulate_again
 
-LADDER = Ladder((4,), (8,), (2, 8), 16)
+LADDER = Buckets((4,), (8,), (2, 8), 16)
 
 
 def machine(gap: float = 1e-3) -> Machine:
@@ -39,7 +39,7 @@ def machine(gap: float = 1e-3) -> Machine:
 
 def run(warmup: int = 5) -> Run:
     """40 requests, 100 a second, of the machine with a gap of a millisecond."""
-    known, policy, pool = machine(), Chunked(Limits(4), 16), Pool(24, 16)
+    known, policy, pool = machine(), Chunked(Limits(4), 16), KVLayout(24, 16)
     predictor = known.predictor(PRESETS["tiny"])
     requests = [Request(i, range(3 + 7 * i % 40), 4 + i % 9, 0.01 * i) for i in range(40)]
     records = simulated(policy, State.of(pool.memory()), requests, Pace(predictor.device, known.gap.value))

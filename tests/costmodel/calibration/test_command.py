@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from costmodel.__main__ import main
-from costmodel.calibration import silicon
+from costmodel.calibration import kernels as silicon
 from costmodel.calibration.forms import FORMS
-from costmodel.calibration.silicon import Silicon
+from costmodel.calibration.kernels import KernelCalibration
 from models.errors import UserError
 
 MADE: dict[str, dict[str, float]] = {
@@ -60,7 +60,7 @@ def test_known_parameters_come_out(tmp_path: Path, capsys: pytest.CaptureFixture
             made = MADE[kernel["form"]][parameter["name"]]
             assert abs(np.log(parameter["value"] / made)) < 5 * parameter["error"] + 0.01, (kernel["form"], parameter)
         assert all(errors["median"] < 0.03 < errors["roofline_median"] for errors in kernel["held_out"])
-    there = Silicon.from_json(json.loads(out.read_text()))
+    there = KernelCalibration.from_json(json.loads(out.read_text()))
     assert there.device.name == "rtx-4090" and there.gemm.widened == found["widened"] > 0
     for step in found["steps"]:
         assert step["analytical"] < step["calibrated"] and step["low"] < step["calibrated"] < step["high"]

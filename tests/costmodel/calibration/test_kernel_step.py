@@ -11,9 +11,9 @@ from costmodel.calibration.calibration import Calibration
 from costmodel.calibration.device import Device
 from costmodel.calibration.forms import FORMS
 from costmodel.calibration.kernel_step import SMALL, KernelStep, matmuls
+from costmodel.calibration.kernels import KernelCalibration
 from costmodel.calibration.parameter import Parameter
 from costmodel.calibration.prefill_attention import pieces
-from costmodel.calibration.silicon import Silicon
 from models.errors import UserError
 
 DEVICE = Device("h100-sxm", 3.35e12, 989e12, 132, 50 * 2**20)
@@ -25,7 +25,7 @@ def made(form: str, width: float) -> Calibration:
     return Calibration(form, DEVICE, parameters, (-width, 0.0, width), 3, "made up")
 
 
-SILICON = Silicon(made("gemm", 0.1), made("decode attention", 0.2), made("prefill attention", 0.3))
+SILICON = KernelCalibration(made("gemm", 0.1), made("decode attention", 0.2), made("prefill attention", 0.3))
 
 
 def test_the_matmuls_of_llama_3_8b():

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from costmodel.calibration.kernels import decode_table, gemm_table, h100, prefill_table
 from costmodel.calibration.shipped import NONE, SHIPPED, choose, kernels
-from costmodel.calibration.silicon import decode_table, gemm_table, h100, prefill_table
 from models.errors import UserError
 
 FOLDER = Path(__file__).parents[4] / "shared" / "silicon"

@@ -16,7 +16,7 @@ from jaxserve.bucketing import economics
 from jaxserve.bucketing.demand import Demand, every_shape
 from jaxserve.bucketing.economics import Choice, Economics
 from jaxserve.predict.analytical import Analytical, Attention
-from jaxserve.programs.buckets import Ladder
+from jaxserve.programs.buckets import Buckets
 from jaxserve.scheduling.plan import Plan
 from models.errors import UserError
 
@@ -31,14 +31,14 @@ def plan(decodes: list[int], prompts: list[tuple[int, int]] = []) -> Plan:  # no
     return Plan(0, ids=tuple(range(len(rows))), starts=starts, counts=counts, draws=(1,) * len(rows))
 
 
-def collected(plans: list[Plan], ladder: Ladder, attention: Attention = "blockwise", model: str = "llama-3-8b") -> Demand:
+def collected(plans: list[Plan], ladder: Buckets, attention: Attention = "blockwise", model: str = "llama-3-8b") -> Demand:
     demand = Demand(Analytical(model, H100, ladder=ladder, attention=attention))
     for each in plans:
         demand(each)
     return demand
 
 
-def all_ladders(every: Ladder, widths: list[int]) -> Iterator[Ladder]:
+def all_ladders(every: Buckets, widths: list[int]) -> Iterator[Buckets]:
     def subsets(largest: int) -> list[tuple[int, ...]]:
         return [(*some, largest) for k in range(largest) for some in itertools.combinations(range(1, largest), k)]
 
@@ -46,7 +46,7 @@ def all_ladders(every: Ladder, widths: list[int]) -> Iterator[Ladder]:
     for tables in [(*s, widest) for k in range(len(widths) + 1) for s in itertools.combinations(widths, k)]:
         for batches, prefills in itertools.product(subsets(rows), subsets(pieces)):
             for mixed in subsets(rows) if every.mixed else [()]:
-                yield Ladder(batches, tables, every.chunk, every.page, prefills[:-1], mixed)
+                yield Buckets(batches, tables, every.chunk, every.page, prefills[:-1], mixed)
 
 
 def cheapest(prices: list[Choice], programs: int) -> float:
@@ -101,7 +101,7 @@ def test_plans_are_summed_up(plans: list[Plan], together: bool):
     assert seconds == pytest.approx([predictor(each) for each in plans])
     found = Economics(demand)
     assert found.of(every).seconds == pytest.approx(sum(seconds), rel=1e-9)
-    coarse = Ladder((4,), (64,), (3, 16), 4, (1,), (4,) if together else ())
+    coarse = Buckets((4,), (64,), (3, 16), 4, (1,), (4,) if together else ())
     priced = Analytical("llama-3-8b", H100, ladder=coarse)
     assert found.of(coarse).seconds == pytest.approx(sum(priced(each) for each in plans), rel=1e-9)
     shares = found.shares(coarse)
@@ -125,7 +125,7 @@ def test_what_a_padded_row_costs_by_hand():
     found = Economics(collected([plan([500] * 3)] * 100, every_shape(4, (2, 16), 4, (256,), together=False)))
     cost = step_cost("llama-3-8b", contexts=np.array([500.0] * 3), padded_batch=4, chip=H100)
     live = step_cost("llama-3-8b", contexts=np.array([500.0] * 3), chip=H100)
-    (share, *_) = found.shares(Ladder((4,), (256,), (2, 16), 4))
+    (share, *_) = found.shares(Buckets((4,), (256,), (2, 16), 4))
     assert (share.bucket.name, share.runs, share.tokens, share.padded) == ("decode 4", 100, 400, 100)
     assert share.seconds == pytest.approx(100 * float(cost.seconds()), rel=1e-9)
     assert share.wasted == pytest.approx(100 * float(cost.seconds() - live.seconds()), rel=1e-6)

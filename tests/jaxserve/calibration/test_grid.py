@@ -11,10 +11,10 @@ import numpy as np
 from jaxserve.calibration.grid import Bench, Cell, cells, turns, work_of
 from jaxserve.calibration.measured_points import chosen
 from jaxserve.programs.bucket import Bucket
-from jaxserve.programs.buckets import Ladder
+from jaxserve.programs.buckets import Buckets
 from jaxserve.programs.dispatch import Piece, Run
 
-LADDER = Ladder((1, 8), (2, 4), (4, 16), 16, prefills=(2,), mixed=(8,), drafts=2, steps=3)
+LADDER = Buckets((1, 8), (2, 4), (4, 16), 16, prefills=(2,), mixed=(8,), drafts=2, steps=3)
 
 
 def test_every_program_at_every_context_that_its_rows_can_have():
@@ -53,7 +53,7 @@ def test_rounds_take_turns():
             order.append(name)
             return kv, (SimpleNamespace(tokens=np.zeros(1)),)
 
-        made = cells(Ladder((1,), (4,), (1, 16), 16), (32,))[:1]
+        made = cells(Buckets((1,), (4,), (1, 16), 16), (32,))[:1]
         times = iter(lambda: next(ticks) * extra, None)
         return Bench({made[0].bucket: program}, SimpleNamespace(units=4), made, lambda: next(times))  # type: ignore[arg-type]
 
@@ -65,7 +65,7 @@ def test_rounds_take_turns():
 
 def test_a_round_has_an_order_of_its_own_and_times_stay_with_their_cells():
     """The clock is set by the program that runs: cell i takes i seconds, whenever its turn comes."""
-    grid = cells(Ladder((1, 2, 4, 8), (4,), (1, 16), 16), (16,))[:4]
+    grid = cells(Buckets((1, 2, 4, 8), (4,), (1, 16), 16), (16,))[:4]
     order: list[int] = []
     now = [0.0]
 

@@ -12,11 +12,11 @@ from costmodel.calibration.device import Device
 from costmodel.calibration.engine_step import EngineStep
 from costmodel.calibration.parameter import Parameter
 from jaxserve.calibration.machine import Machine
-from jaxserve.programs.buckets import Ladder
+from jaxserve.programs.buckets import Buckets
 from jaxserve.scheduling.plan import Plan
 from models.errors import UserError
 
-LADDER = Ladder((1, 8), (8,), (4, 16), 16, prefills=(1,))
+LADDER = Buckets((1, 8), (8,), (4, 16), 16, prefills=(1,))
 PARAMETERS = tuple(Parameter(s.name, s.start, 0.02, s.unit, s.meaning) for s in EngineStep.specs)
 STEPS = Calibration("engine step", Device("host", 30e9, 200e9, 2, 32e6), PARAMETERS, (-0.1, 0.0, 0.2), 3, "made up")
 MADE = Machine(STEPS, Parameter("host gap", 2e-3, 0.1, "s", "of the host"), "smollm2", "float32", "float32", LADDER)

@@ -17,13 +17,13 @@ from jaxserve.calibration.grid import cells
 from jaxserve.calibration.measured_points import Measured, Point
 from jaxserve.calibration.run import FORM, columns, fitted, gap_of, held_out, judged, over_programs, step_features
 from jaxserve.predict.executed import Executed
-from jaxserve.programs.buckets import Ladder
+from jaxserve.programs.buckets import Buckets
 from jaxserve.scheduling.plan import Plan
 from jaxserve.scheduling.step_record import StepRecord
 from models.config.presets import PRESETS
 
 DEVICE = Device("host", 20e9, 150e9, 2, 32e6)
-LADDER = Ladder((1, 2, 8, 32), (32,), (4, 16), 16, prefills=(2,), mixed=(8,))
+LADDER = Buckets((1, 2, 8, 32), (32,), (4, 16), 16, prefills=(2,), mixed=(8,))
 CONFIG = PRESETS["llama-3.2-1b"]
 MADE = {"program": 5e-3, "turn": 40e-6, "sample": 0.2e-3, "bandwidth": 0.8, "packing": 0.3, "peak": 0.6, "cache rate": 0.4}
 DRIFT, NOISE, ROUNDS, OVER = 0.05, 0.08, 12, 1.06

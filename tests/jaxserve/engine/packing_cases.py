@@ -10,9 +10,9 @@ import dataclasses
 import numpy as np
 from hypothesis import strategies as st
 
-from jaxserve.engine.input_batch import Seats
-from jaxserve.engine.prepare_inputs import Call, Packer, Special
-from jaxserve.programs.buckets import Ladder
+from jaxserve.engine.input_batch import InputBatch
+from jaxserve.engine.prepare_inputs import Call, FeatureInputs, InputPreparer
+from jaxserve.programs.buckets import Buckets
 from jaxserve.programs.features import PLAIN, Features
 from jaxserve.programs.logprobs import PromptLogprobs
 from jaxserve.sampling_params import SamplingParams
@@ -47,7 +47,7 @@ class Row:
 
 @dataclasses.dataclass
 class Case:
-    ladder: Ladder
+    ladder: Buckets
     rows: list[Row]
     steps: int
     features: Features
@@ -61,9 +61,9 @@ class Case:
 
 
 LADDERS = (
-    Ladder((1, 4, 9), (WIDTH,), (2, 8), PAGE),
-    Ladder((9,), (3, 6, WIDTH), (3, 4), PAGE, prefills=(1,), mixed=(2, 9), drafts=3, steps=4),
-    Ladder((2, 9), (WIDTH,), (1, 5), PAGE, mixed=(3,), drafts=3, steps=2),
+    Buckets((1, 4, 9), (WIDTH,), (2, 8), PAGE),
+    Buckets((9,), (3, 6, WIDTH), (3, 4), PAGE, prefills=(1,), mixed=(2, 9), drafts=3, steps=4),
+    Buckets((2, 9), (WIDTH,), (1, 5), PAGE, mixed=(3,), drafts=3, steps=2),
 )
 
 
@@ -107,23 +107,25 @@ def cases(draw: st.DrawFn) -> Case:
     return Case(ladder, rows, steps, features)
 
 
-def packed(case: Case) -> tuple[list[Call], Seats]:
+def packed(case: Case) -> tuple[list[Call], InputBatch]:
     """The last token of a row that decodes is known only after packing, as where a step is planned ahead of it."""
-    seats, plan = Seats(CONTEXT, case.ladder.widths[-1], UNITS), case.plan
+    seats, plan = InputBatch(CONTEXT, case.ladder.widths[-1], UNITS), case.plan
     for id, row in zip(plan.ids, case.rows, strict=True):
         known = row.known
         late = len(row.answer) > 0 and row.start == len(known) - 1
         seats.take(id, known[:-1] if late else known, row.params, STOPS)
         seats.show(id, row.table, 0)
     special = {
-        id: Special(row.params, len(row.prompt), STOPS, row.scores) if i % 3 or row.scores or row.params.penalised else None
+        id: FeatureInputs(row.params, len(row.prompt), STOPS, row.scores)
+        if i % 3 or row.scores or row.params.penalised
+        else None
         for i, (id, row) in enumerate(zip(plan.ids, case.rows, strict=True))
     }
     for id, row in zip(plan.ids, case.rows, strict=True):
         if row.params.biases or row.params.min_tokens:
-            special[id] = Special(row.params, len(row.prompt), STOPS, row.scores)
+            special[id] = FeatureInputs(row.params, len(row.prompt), STOPS, row.scores)
     drafts = {id: (*row.drafts, 77) for id, row in zip(plan.ids, case.rows, strict=True) if row.drafts}  # one more than is run
-    calls = Packer(case.ladder, seats, case.features, UNITS).pack(plan, drafts, special.get)
+    calls = InputPreparer(case.ladder, seats, case.features, UNITS).pack(plan, drafts, special.get)
     for id, row in zip(plan.ids, case.rows, strict=True):
         seats.tell(id, len(row.known) - 1, row.known[-1:])
     for call in calls:

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from jaxserve.programs.buckets import Ladder
+from jaxserve.programs.buckets import Buckets
 from jaxserve.sampling_params import SamplingParams
 from jaxserve.scheduling.continuous import Continuous
 from jaxserve.scheduling.limits import Limits
 from tests.jaxserve.engines import ALL_KIT, PAGE, ROWS, WIDTH, Kit, engine, numbered, run
 from tests.jaxserve.proofs import FIVE, answers, greedy_answer, proved, served
 
-WIDE_KIT = Kit(Ladder((2, 8, 64), (WIDTH,), (8, 8), PAGE), units=64 * 6)
+WIDE_KIT = Kit(Buckets((2, 8, 64), (WIDTH,), (8, 8), PAGE), units=64 * 6)
 
 
 def test_padding_ignores_page_size():

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from jaxserve.engine.compiled_programs import Prepared
+from jaxserve.engine.compiled_programs import CompiledPrograms
 from jaxserve.engine.engine import Engine
 from jaxserve.engine.model import load_model
-from jaxserve.kv.layout import Pool
-from jaxserve.programs.buckets import Ladder
+from jaxserve.kv.layout import KVLayout
+from jaxserve.programs.buckets import Buckets
 from jaxserve.programs.features import Features
 from jaxserve.sampling_params import SamplingParams
 from jaxserve.scheduling.chunked import Chunked
@@ -30,8 +30,8 @@ from tests.jaxserve.engines import LINK, Short, run
 CONTEXT, PAGE = 64, 8
 WIDTH, UNITS = CONTEXT // PAGE, 8 * CONTEXT // PAGE
 FEATURES = Features(logprobs=0)
-UNIFORM = Ladder((16,), (WIDTH,), (16, 1), PAGE)
-POWERS = Ladder((1, 2, 4, 8), (WIDTH,), (4, 16), PAGE, prefills=(1,), mixed=(8,))
+UNIFORM = Buckets((16,), (WIDTH,), (16, 1), PAGE)
+POWERS = Buckets((1, 2, 4, 8), (WIDTH,), (4, 16), PAGE, prefills=(1,), mixed=(8,))
 ROWS = Limits(rows=5)
 PROMPTS = [[random.Random(i).randrange(7, 200) for _ in range(1 + 11 * i % 47)] for i in range(12)]
 PROMPTS += [[*PROMPTS[4][:16], i] for i in range(3)]  # these begin alike
@@ -43,14 +43,14 @@ Answer = tuple[list[int], list[float | None]]
 
 
 @functools.cache
-def prepared(model: str, dtype: str, ladder: Ladder) -> Prepared:
+def prepared(model: str, dtype: str, ladder: Buckets) -> CompiledPrograms:
     one = load_model(model, dtype=dtype, context=CONTEXT)
-    pool = Pool(UNITS, PAGE, dtype, prefix=True)
-    return Prepared.of(one, pool, ladder, FEATURES, one.empty_pool(UNITS, PAGE, dtype), workers=2)
+    pool = KVLayout(UNITS, PAGE, dtype, prefix=True)
+    return CompiledPrograms.of(one, pool, ladder, FEATURES, one.empty_pool(UNITS, PAGE, dtype), workers=2)
 
 
 def answers(
-    parts: Prepared, policy: Policy, order: list[int], *, prefix: bool = True, lent: int = UNITS, **more: Any
+    parts: CompiledPrograms, policy: Policy, order: list[int], *, prefix: bool = True, lent: int = UNITS, **more: Any
 ) -> dict[int, Answer]:
     """Of these prompts, submitted in this order: tokens and their log-probabilities."""
     pool = Short(UNITS, PAGE, parts.pool.dtype, prefix=prefix, lent=lent)

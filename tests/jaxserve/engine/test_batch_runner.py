@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from jaxserve.engine.batch_runner import Offline
+from jaxserve.engine.batch_runner import BatchRunner
 from jaxserve.engine.build import choose
-from jaxserve.engine.config import ServeSettings
+from jaxserve.engine.config import EngineConfig
 from jaxserve.engine.engine import Engine
 from jaxserve.sampling_params import SamplingParams
 from models.errors import UserError
@@ -26,7 +26,7 @@ SIX = SamplingParams(max_tokens=6)
 @pytest.fixture
 def engine(shared: Path) -> Iterator[Engine]:
     """Two rows, and a queue for two; at its end nothing may be left."""
-    chosen = choose(ServeSettings("random:tiny", dtype="float32", ladder=shared, prefix_cache=False, queue_size=2))
+    chosen = choose(EngineConfig("random:tiny", dtype="float32", ladder=shared, prefix_cache=False, queue_size=2))
     engine = chosen.engine(chosen.load())
     yield engine
     assert engine.snapshot()["requests"] == [] and engine.status().pages == 0
@@ -34,7 +34,7 @@ def engine(shared: Path) -> Iterator[Engine]:
     assert engine.idle
 
 
-def run(offline: Offline) -> list[tuple[int, ...]]:
+def run(offline: BatchRunner) -> list[tuple[int, ...]]:
     ended = [number for pieces in offline.steps() for number in offline.ended(pieces)]
     assert sorted(ended) == list(range(len(offline.handles))) and not offline.live
     return [tuple(handle.answers[0].tokens) for handle in offline.handles]
@@ -43,7 +43,7 @@ def run(offline: Offline) -> list[tuple[int, ...]]:
 def test_all_to_their_ends(engine: Engine):
     """Five prompts, a queue for two: the rest waits outside, and nothing is refused."""
     asks = [*PROMPTS, *PROMPTS[:2]]
-    offline = Offline(engine, [(prompt, SIX) for prompt in asks])
+    offline = BatchRunner(engine, [(prompt, SIX) for prompt in asks])
     assert len(offline.handles) == 2 and offline.waiting == 3
     assert run(offline) == [expected(prompt, 6) for prompt in asks]
     assert offline.waiting == 0
@@ -51,7 +51,7 @@ def test_all_to_their_ends(engine: Engine):
 
 def test_others_run_beside(engine: Engine):
     other = engine.submit("b", SamplingParams(max_tokens=20, ignore_eos=True))
-    offline = Offline(engine, [("hello", SIX)])
+    offline = BatchRunner(engine, [("hello", SIX)])
     assert run(offline) == [expected("hello", 6)]
     assert not other.finished
     for _ in engine.stream(other):
@@ -60,17 +60,17 @@ def test_others_run_beside(engine: Engine):
 
 
 def test_nothing_to_do(engine: Engine):
-    assert run(Offline(engine, [])) == []
+    assert run(BatchRunner(engine, [])) == []
 
 
 def test_a_request_that_cannot_be_served_is_named(engine: Engine):
     """And the one before it does not stay."""
     with pytest.raises(UserError, match=r"^prompt 2: the prompt is empty; give it at least one token$"):
-        Offline(engine, [("hello", SIX), ([], SIX)])
+        BatchRunner(engine, [("hello", SIX), ([], SIX)])
 
 
 def test_whoever_leaves_early_gives_up_the_rest(engine: Engine):
-    offline = Offline(engine, [(prompt, SIX) for prompt in PROMPTS])
+    offline = BatchRunner(engine, [(prompt, SIX) for prompt in PROMPTS])
     steps = offline.steps()
     next(steps)
     steps.close()
@@ -78,7 +78,7 @@ def test_whoever_leaves_early_gives_up_the_rest(engine: Engine):
 
 
 def test_someone_else_takes_them_out(engine: Engine):
-    offline = Offline(engine, [("hello", SIX)])
+    offline = BatchRunner(engine, [("hello", SIX)])
     for _ in offline.steps():
         engine.abort(offline.handles[0])
     assert offline.handles[0].finished
@@ -99,7 +99,7 @@ def test_ctrl_c_is_heard_between_steps(engine: Engine, monkeypatch: pytest.Monke
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         monkeypatch.setattr(engine, "step", interrupted)
-        offline = Offline(engine, [("hello", SIX), ("a", SIX)])
+        offline = BatchRunner(engine, [("hello", SIX), ("a", SIX)])
         with pytest.raises(KeyboardInterrupt):
             for _ in offline.steps():
                 pass
@@ -109,4 +109,4 @@ def test_ctrl_c_is_heard_between_steps(engine: Engine, monkeypatch: pytest.Monke
         signal.signal(signal.SIGINT, before)
     assert [tuple(handle.answers[0].tokens) for handle in offline.handles] == [expected(p, 6)[:2] for p in ("hello", "a")]
     monkeypatch.undo()
-    assert run(Offline(engine, [("good morning", SIX)])) == [expected("good morning", 6)]
+    assert run(BatchRunner(engine, [("good morning", SIX)])) == [expected("good morning", 6)]

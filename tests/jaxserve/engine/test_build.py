@@ -13,10 +13,10 @@ from costmodel.hardware.ceilings import Ceilings
 from jaxserve.engine import build as setup
 from jaxserve.engine import kv_budget as room
 from jaxserve.engine.build import choose, next_log
-from jaxserve.engine.config import ServeSettings
-from jaxserve.kv.layout import Pool
+from jaxserve.engine.config import EngineConfig
+from jaxserve.kv.layout import KVLayout
 from jaxserve.programs import memory
-from jaxserve.programs.buckets import Ladder
+from jaxserve.programs.buckets import Buckets
 from jaxserve.scheduling.plan import Plan
 from models.checkpoint import load
 from models.errors import UserError
@@ -44,15 +44,15 @@ def there_is(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
         monkeypatch.setattr(module, "available_bytes", lambda: size)
 
 
-def tiny(**given: Any) -> setup.Setup:
-    return choose(ServeSettings("random:tiny", **{"dtype": "float32", **given}))
+def tiny(**given: Any) -> setup.EngineBuild:
+    return choose(EngineConfig("random:tiny", **{"dtype": "float32", **given}))
 
 
 def test_what_is_chosen_where_nothing_is_said():
     """64 sequences of the model's own 1,024 tokens: 64 pages of 16 each."""
     chosen = tiny()
     assert (chosen.context, chosen.rows) == (1024, 64)
-    assert chosen.room.pool == Pool(64 * 64, 16, "float32", "paged", prefix=True)
+    assert chosen.room.pool == KVLayout(64 * 64, 16, "float32", "paged", prefix=True)
     assert chosen.room.reason == "4096 pages of 16 tokens, enough for 64 sequences of 1024 tokens"
     assert chosen.ladder.batches == (1, 2, 4, 8, 16, 32, 64)
     assert chosen.policy.limits.rows == 64
@@ -61,30 +61,34 @@ def test_what_is_chosen_where_nothing_is_said():
 @pytest.mark.parametrize(
     ("given", "pool", "reason"),
     [
-        ({"context": 50, "rows": 3}, Pool(12, 16, prefix=True), "12 pages of 16 tokens, enough for 3 sequences of 50 tokens"),
+        (
+            {"context": 50, "rows": 3},
+            KVLayout(12, 16, prefix=True),
+            "12 pages of 16 tokens, enough for 3 sequences of 50 tokens",
+        ),
         (
             {"context": 50, "rows": 3, "page_size": 10, "prefix_cache": False},
-            Pool(15, 10),
+            KVLayout(15, 10),
             "15 pages of 10 tokens, enough for 3 sequences of 50 tokens",
         ),
         (
             {"context": 50, "rows": 3, "kv": "contiguous", "kv_dtype": "bfloat16"},
-            Pool(3, 50, "bfloat16", "contiguous"),
+            KVLayout(3, 50, "bfloat16", "contiguous"),
             "3 slots of 50 tokens, enough for 3 sequences of 50 tokens",
         ),
         (
             {"context": 64, "rows": 3, "pages": 6},
-            Pool(6, 16, prefix=True),
+            KVLayout(6, 16, prefix=True),
             "6 pages of 16 tokens, as asked: 1.5 sequences of 64 tokens",
         ),
         (
             {"context": 64, "rows": 2, "policy": "disaggregated"},
-            Pool(8, 16, prefix=True),
+            KVLayout(8, 16, prefix=True),
             "8 pages of 16 tokens on each of 2 workers, enough for 2 sequences of 64 tokens",
         ),
     ],
 )
-def test_pools(given: dict[str, Any], pool: Pool, reason: str):
+def test_pools(given: dict[str, Any], pool: KVLayout, reason: str):
     found = tiny(**given).room
     assert (found.pool, found.reason) == (pool, reason)
 
@@ -118,7 +122,7 @@ def test_more_memory_than_there_is():
     with pytest.raises(UserError, match=line + "; lower pages or rows, or take a smaller model or dtype bfloat16"):
         tiny(pages=10**6)
     with pytest.raises(UserError, match=r"weights in bfloat16.*or take a smaller model$"):
-        choose(ServeSettings("random:llama-3.2-1b"))
+        choose(EngineConfig("random:llama-3.2-1b"))
 
 
 @pytest.mark.parametrize(
@@ -131,15 +135,15 @@ def test_more_memory_than_there_is():
 )
 def test_refused(given: dict[str, Any], message: str):
     with pytest.raises(UserError, match=message):
-        choose(ServeSettings(**{"model": "random:tiny", "dtype": "float32", **given}))
+        choose(EngineConfig(**{"model": "random:tiny", "dtype": "float32", **given}))
 
 
 def test_a_ladder_file_says_rows_context_and_pages(tmp_path: Path):
     file = tmp_path / "ladder.json"
-    file.write_text(json.dumps(Ladder((1, 5), (6,), (2, 16), 8).to_json()))
+    file.write_text(json.dumps(Buckets((1, 5), (6,), (2, 16), 8).to_json()))
     chosen = tiny(ladder=file)
     assert (chosen.rows, chosen.context, chosen.room.pool.unit, chosen.room.pool.units) == (5, 48, 8, 30)
-    assert tiny(ladder=file, rows=1, context=40).ladder == Ladder((1,), (6,), (2, 16), 8)
+    assert tiny(ladder=file, rows=1, context=40).ladder == Buckets((1,), (6,), (2, 16), 8)
 
 
 def test_budget_and_link_follow_from_the_rest():

@@ -31,11 +31,11 @@ from jaxserve.scheduling.chunked import Chunked
 from jaxserve.scheduling.continuous import Continuous
 from jaxserve.scheduling.disaggregated import Disaggregated
 from jaxserve.scheduling.limits import Limits
-from jaxserve.scheduling.outcome import End, Outcome
 from jaxserve.scheduling.plan import Plan
 from jaxserve.scheduling.policy import Policy
 from jaxserve.scheduling.state import State
 from jaxserve.scheduling.static import Static
+from jaxserve.scheduling.step_result import End, StepResult
 from jaxserve.speculative.ngram import NGram
 from models.errors import UserError
 from tests.jaxserve.engines import (
@@ -122,8 +122,8 @@ class Cached(Books):
         super().__init__()
         self.starts: dict[int, int] = {}
 
-    def folded(self, before: State, plan: Plan, outcome: Outcome, after: State, ends: tuple[End, ...], now: float) -> None:
-        super().folded(before, plan, outcome, after, ends, now)
+    def updated(self, before: State, plan: Plan, outcome: StepResult, after: State, ends: tuple[End, ...], now: float) -> None:
+        super().updated(before, plan, outcome, after, ends, now)
         for id, start in zip(plan.ids, plan.starts, strict=True):
             self.starts.setdefault(id, start)
 

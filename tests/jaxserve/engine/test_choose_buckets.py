@@ -9,47 +9,47 @@ from typing import Any
 import pytest
 
 from jaxserve.engine.choose_buckets import fitted, make_ladder, read_ladder
-from jaxserve.engine.config import ServeSettings
-from jaxserve.programs.buckets import Ladder
+from jaxserve.engine.config import EngineConfig
+from jaxserve.programs.buckets import Buckets
 from models.errors import UserError
 
-GIVEN = Ladder((1, 3, 12, 40), (4, 8), (4, 32), 8, prefills=(2,), mixed=(3, 40), drafts=7, steps=3)
+GIVEN = Buckets((1, 3, 12, 40), (4, 8), (4, 32), 8, prefills=(2,), mixed=(3, 40), drafts=7, steps=3)
 
 
 @pytest.mark.parametrize(
     ("given", "rows", "context", "ladder"),
     [
-        ({}, 8, 512, Ladder((1, 2, 4, 8), (32,), (16, 16), 16, prefills=(4,))),
-        ({}, 6, 500, Ladder((1, 2, 4, 6), (32,), (16, 16), 16, prefills=(4,))),
-        ({}, 1, 16, Ladder((1,), (1,), (1, 16), 16)),  # one row of one piece, so one prefill program will do
-        ({}, 2, 1, Ladder((1, 2), (1,), (2, 2), 16, prefills=(1,))),  # no prefill program is a decode program
-        ({"kv": "contiguous"}, 2, 50, Ladder((1, 2), (1,), (8, 16), 50, prefills=(2,))),
-        ({"page_size": 5}, 2, 51, Ladder((1, 2), (11,), (8, 16), 5, prefills=(2,))),
-        ({"policy": "chunked"}, 4, 512, Ladder((1, 2, 4), (32,), (16, 16), 16, (4,), mixed=(4,))),
-        ({"policy": "chunked"}, 16, 64, Ladder((1, 2, 4, 8, 16), (4,), (16, 16), 16, (4,), mixed=(2, 16))),
-        ({"batch_invariant": True}, 5, 40, Ladder((16,), (3,), (16, 1), 16)),
-        ({"batch_invariant": True, "policy": "chunked", "kv": "contiguous"}, 32, 40, Ladder((32,), (1,), (32, 1), 40)),
-        ({"speculate": "ngram", "drafts": 2, "multi_step": 4}, 1, 16, Ladder((1,), (1,), (1, 16), 16, drafts=2, steps=4)),
+        ({}, 8, 512, Buckets((1, 2, 4, 8), (32,), (16, 16), 16, prefills=(4,))),
+        ({}, 6, 500, Buckets((1, 2, 4, 6), (32,), (16, 16), 16, prefills=(4,))),
+        ({}, 1, 16, Buckets((1,), (1,), (1, 16), 16)),  # one row of one piece, so one prefill program will do
+        ({}, 2, 1, Buckets((1, 2), (1,), (2, 2), 16, prefills=(1,))),  # no prefill program is a decode program
+        ({"kv": "contiguous"}, 2, 50, Buckets((1, 2), (1,), (8, 16), 50, prefills=(2,))),
+        ({"page_size": 5}, 2, 51, Buckets((1, 2), (11,), (8, 16), 5, prefills=(2,))),
+        ({"policy": "chunked"}, 4, 512, Buckets((1, 2, 4), (32,), (16, 16), 16, (4,), mixed=(4,))),
+        ({"policy": "chunked"}, 16, 64, Buckets((1, 2, 4, 8, 16), (4,), (16, 16), 16, (4,), mixed=(2, 16))),
+        ({"batch_invariant": True}, 5, 40, Buckets((16,), (3,), (16, 1), 16)),
+        ({"batch_invariant": True, "policy": "chunked", "kv": "contiguous"}, 32, 40, Buckets((32,), (1,), (32, 1), 40)),
+        ({"speculate": "ngram", "drafts": 2, "multi_step": 4}, 1, 16, Buckets((1,), (1,), (1, 16), 16, drafts=2, steps=4)),
     ],
 )
-def test_powers_of_two(given: dict[str, Any], rows: int, context: int, ladder: Ladder):
-    assert make_ladder(ServeSettings(**given), rows, context) == ladder
+def test_powers_of_two(given: dict[str, Any], rows: int, context: int, ladder: Buckets):
+    assert make_ladder(EngineConfig(**given), rows, context) == ladder
 
 
 @pytest.mark.parametrize(
     ("given", "rows", "ladder"),
     [
-        ({}, 40, Ladder((1, 3, 12, 40), (4, 8), (4, 32), 8, (2,), (3, 40))),
-        ({"page_size": 8}, 4, Ladder((1, 3, 12), (4, 8), (4, 32), 8, (2,), (3, 40))),  # no larger batch can be met
-        ({"speculate": "ngram", "multi_step": 2}, 1, Ladder((1,), (4, 8), (4, 32), 8, (2,), (3,), drafts=4, steps=2)),
-        ({"kv": "contiguous"}, 1, Ladder((1,), (1,), (4, 32), 60, (2,), (3,))),
+        ({}, 40, Buckets((1, 3, 12, 40), (4, 8), (4, 32), 8, (2,), (3, 40))),
+        ({"page_size": 8}, 4, Buckets((1, 3, 12), (4, 8), (4, 32), 8, (2,), (3, 40))),  # no larger batch can be met
+        ({"speculate": "ngram", "multi_step": 2}, 1, Buckets((1,), (4, 8), (4, 32), 8, (2,), (3,), drafts=4, steps=2)),
+        ({"kv": "contiguous"}, 1, Buckets((1,), (1,), (4, 32), 60, (2,), (3,))),
     ],
 )
-def test_a_ladder_that_was_computed(given: dict[str, Any], rows: int, ladder: Ladder, tmp_path: Path):
+def test_a_ladder_that_was_computed(given: dict[str, Any], rows: int, ladder: Buckets, tmp_path: Path):
     """Its drafts and steps give way to what is asked for: programs that nobody runs are not compiled."""
     file = tmp_path / "ladder.json"
     file.write_text(json.dumps(GIVEN.to_json()))
-    assert fitted(ServeSettings(ladder=file, **given), read_ladder(file), rows, 60) == ladder
+    assert fitted(EngineConfig(ladder=file, **given), read_ladder(file), rows, 60) == ladder
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_a_ladder_that_was_computed(given: dict[str, Any], rows: int, ladder: La
 )
 def test_a_ladder_that_does_not_fit(given: dict[str, Any], rows: int, context: int, message: str):
     with pytest.raises(UserError, match=message):
-        fitted(ServeSettings(ladder="l.json", **given), GIVEN, rows, context)
+        fitted(EngineConfig(ladder="l.json", **given), GIVEN, rows, context)
 
 
 @pytest.mark.parametrize(

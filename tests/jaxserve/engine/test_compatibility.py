@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from jaxserve.engine.compatibility import check_reach
+from jaxserve.engine.compatibility import check_compatibility
 from jaxserve.engine.engine import Engine
-from jaxserve.kv.layout import Pool
-from jaxserve.programs.buckets import Ladder
+from jaxserve.kv.layout import KVLayout
+from jaxserve.programs.buckets import Buckets
 from jaxserve.programs.features import PLAIN, Features
 from jaxserve.scheduling.continuous import Continuous
 from jaxserve.scheduling.limits import Limits
@@ -21,8 +21,8 @@ from tests.jaxserve.programs.test_program_set import compile_events
 
 GOOD: dict[str, Any] = {
     "policy": Continuous(Limits(rows=4)),
-    "pool": Pool(44, 4),
-    "ladder": Ladder((4,), (10,), (2, 8), 4, drafts=2, steps=3),
+    "pool": KVLayout(44, 4),
+    "ladder": Buckets((4,), (10,), (2, 8), 4, drafts=2, steps=3),
     "features": PLAIN,
     "drafter": None,
     "workers": 1,
@@ -30,7 +30,7 @@ GOOD: dict[str, Any] = {
 
 
 def reach(**parts: Any) -> int:
-    return check_reach(model(), **{**GOOD, **parts})
+    return check_compatibility(model(), **{**GOOD, **parts})
 
 
 @pytest.mark.parametrize(
@@ -41,10 +41,13 @@ def reach(**parts: Any) -> int:
         ({"drafter": NGram(3)}, "up to 3 drafts are made and the ladder's programs verify 2; make fewer"),
         ({"drafter": NGram(2), "policy": Continuous(Limits(rows=4, ahead=1))}, "ahead is 1; drafts are made of .* set it to 0"),
         ({"workers": 0}, "0 workers runs nothing; give it at least 1"),
-        ({"pool": Pool(4, 4, kind="contiguous")}, r"tables are \[10\] pages wide; contiguous KV has one slot a row: make it 1"),
-        ({"pool": Pool(44, 8)}, "the ladder counts pages of 4 tokens and the pool has them of 8; make them equal"),
         (
-            {"pool": Pool(4, 40, kind="contiguous"), "ladder": Ladder((4,), (1,), (2, 8), 20)},
+            {"pool": KVLayout(4, 4, kind="contiguous")},
+            r"tables are \[10\] pages wide; contiguous KV has one slot a row: make it 1",
+        ),
+        ({"pool": KVLayout(44, 8)}, "the ladder counts pages of 4 tokens and the pool has them of 8; make them equal"),
+        (
+            {"pool": KVLayout(4, 40, kind="contiguous"), "ladder": Buckets((4,), (1,), (2, 8), 20)},
             "the ladder counts slots of 20 tokens and the pool has them of 40",
         ),
         ({"features": Features(history=39)}, "penalties count 39 tokens and sequences have up to 40; raise history to that"),
@@ -63,10 +66,10 @@ def test_two_that_do_not_fit(parts: dict[str, Any], message: str):
         ({}, 40),
         ({"features": Features(history=40)}, 40),
         ({"drafter": NGram(2)}, 40),
-        ({"pool": Pool(9, 4)}, 36),  # a pool of 9 pages
+        ({"pool": KVLayout(9, 4)}, 36),  # a pool of 9 pages
         ({"policy": Continuous(Limits(rows=4, context=17))}, 17),
-        ({"ladder": Ladder((4,), (11,), (2, 8), 4)}, 40),  # the model was made ready for 40
-        ({"pool": Pool(2, 30, kind="contiguous"), "ladder": Ladder((4,), (1,), (2, 8), 30)}, 30),  # one slot, not both
+        ({"ladder": Buckets((4,), (11,), (2, 8), 4)}, 40),  # the model was made ready for 40
+        ({"pool": KVLayout(2, 30, kind="contiguous"), "ladder": Buckets((4,), (1,), (2, 8), 30)}, 30),  # one slot, not both
         ({"policy": Continuous(Limits(rows=4, context=17)), "features": Features(history=17)}, 17),
     ],
 )
@@ -76,7 +79,7 @@ def test_the_longest_sequence_is_what_all_hold(parts: dict[str, Any], context: i
 
 def test_an_engine_refuses_before_it_compiles():
     with compile_events() as events, pytest.raises(UserError, match="largest batch is 2"):
-        Engine(model(), Continuous(Limits(rows=4)), Pool(44, 4), Ladder((2,), (10,), (2, 8), 4))
+        Engine(model(), Continuous(Limits(rows=4)), KVLayout(44, 4), Buckets((2,), (10,), (2, 8), 4))
     assert not events
 
 
@@ -92,4 +95,4 @@ def test_an_engine_refuses_before_it_compiles():
 )
 def test_pools_that_hold_nothing_or_can_not_be(given: dict[str, Any], message: str):
     with pytest.raises(UserError, match=message):
-        dataclasses.replace(Pool(44, 4), **given)
+        dataclasses.replace(KVLayout(44, 4), **given)

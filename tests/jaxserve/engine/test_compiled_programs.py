@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from jaxserve.engine.engine import Engine
-from jaxserve.engine.kv_copier import Mover
-from jaxserve.programs.buckets import Ladder
+from jaxserve.engine.kv_copier import KVCopier
+from jaxserve.programs.buckets import Buckets
 from jaxserve.programs.features import Features
 from jaxserve.sampling_params import SamplingParams
 from jaxserve.scheduling.chunked import Chunked
@@ -46,7 +46,7 @@ def test_two_engines_at_once_share_programs_and_nothing_else():
     [
         ({"model": "other"}, "for another model, tiny; prepare tiny by itself"),
         ({"pool": dataclasses.replace(PLAIN_KIT.pool(), units=45)}, r"for a pool of \(44, 4, .*and this engine has \(45, 4"),
-        ({"ladder": Ladder((1, 2, 4), (10,), (2, 7), 4)}, "for a ladder of Ladder"),
+        ({"ladder": Buckets((1, 2, 4), (10,), (2, 7), 4)}, "for a ladder of Ladder"),
         ({"features": Features(logprobs=0)}, "for a features of Features"),
     ],
     ids=["model", "pool", "ladder", "features"],
@@ -69,7 +69,7 @@ def test_what_was_prepared_for_something_else_is_refused(parts: dict[str, Any], 
 def test_copies_between_workers_must_be_prepared():
     ready = prepared(PLAIN_KIT)
     kv = model().empty_pool(44, 4, "float32")
-    alone = dataclasses.replace(ready, mover=Mover(kv, 1))
+    alone = dataclasses.replace(ready, mover=KVCopier(kv, 1))
     alone.check(model(), PLAIN_KIT.pool(), PLAIN_KIT.ladder, PLAIN_KIT.features, 1)
     with pytest.raises(UserError, match="sends no KV between workers, and this engine has 2"):
         alone.check(model(), PLAIN_KIT.pool(), PLAIN_KIT.ladder, PLAIN_KIT.features, 2)
@@ -77,7 +77,7 @@ def test_copies_between_workers_must_be_prepared():
 
 def test_an_engine_of_its_own_passes_on_what_it_compiled():
     names: list[str] = []
-    ladder = Ladder((1,), (10,), (1, 8), 4)
+    ladder = Buckets((1,), (10,), (1, 8), 4)
     first = Engine(
         model(),
         Continuous(Limits(rows=1)),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jaxserve.engine.config import ServeSettings
+from jaxserve.engine.config import EngineConfig
 from jaxserve.scheduling.chunked import Chunked
 from jaxserve.scheduling.continuous import Continuous
 from jaxserve.scheduling.disaggregated import Disaggregated
@@ -45,18 +45,18 @@ AHEAD = Limits(8, ahead=1)
 )
 def test_policies(given: dict[str, Any], policy: Policy):
     """A step is planned ahead, but where drafts or the choice of a worker need the last one's outcome."""
-    assert ServeSettings(rows=8, **given).scheduling(8, token_bytes=7, budget=100) == policy
+    assert EngineConfig(rows=8, **given).scheduling(8, token_bytes=7, budget=100) == policy
 
 
 def test_what_follows_from_the_rest():
-    plain = ServeSettings()
+    plain = EngineConfig()
     assert (plain.most_rows, plain.workers, plain.drafter, plain.remembers) == (64, 1, None, True)
-    assert ServeSettings(kv="contiguous").remembers is False and ServeSettings(prefix_cache=False).remembers is False
-    assert ServeSettings(speculate="ngram").drafter == NGram(4)
-    assert ServeSettings(speculate="ngram", drafts=2).drafter == NGram(2)
-    assert ServeSettings(policy="disaggregated", decode_workers=3).workers == 4
-    assert ServeSettings(policy="chunked", budget=16).most_rows == 16  # every row must be able to go on
-    assert ServeSettings(policy="dynamic", preferred=(8, 100)).most_rows == 100
+    assert EngineConfig(kv="contiguous").remembers is False and EngineConfig(prefix_cache=False).remembers is False
+    assert EngineConfig(speculate="ngram").drafter == NGram(4)
+    assert EngineConfig(speculate="ngram", drafts=2).drafter == NGram(2)
+    assert EngineConfig(policy="disaggregated", decode_workers=3).workers == 4
+    assert EngineConfig(policy="chunked", budget=16).most_rows == 16  # every row must be able to go on
+    assert EngineConfig(policy="dynamic", preferred=(8, 100)).most_rows == 100
 
 
 @pytest.mark.parametrize(
@@ -111,14 +111,14 @@ def test_what_follows_from_the_rest():
 )
 def test_refused(given: dict[str, Any], message: str):
     with pytest.raises(UserError, match=message) as caught:
-        ServeSettings(**given)
+        EngineConfig(**given)
     assert "\n" not in str(caught.value)
 
 
 def test_compile_cache_must_be_a_folder(tmp_path: Path):
-    ServeSettings(compile_cache=tmp_path / "new")
+    EngineConfig(compile_cache=tmp_path / "new")
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match="file is not a folder; give one, or a name that is not taken"):
-        ServeSettings(compile_cache=tmp_path / "file")
+        EngineConfig(compile_cache=tmp_path / "file")
     with pytest.raises(UserError, match=r"compile_cache \S+/file/new is not a folder, because of \S+/file; give"):
-        ServeSettings(compile_cache=tmp_path / "file" / "new")
+        EngineConfig(compile_cache=tmp_path / "file" / "new")

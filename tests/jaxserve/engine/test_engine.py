@@ -15,7 +15,7 @@ import pytest
 from flax import nnx
 
 from jaxserve.engine.engine import Engine
-from jaxserve.programs.buckets import Ladder
+from jaxserve.programs.buckets import Buckets
 from jaxserve.programs.step import Step
 from jaxserve.sampling_params import SamplingParams
 from jaxserve.scheduling.chunked import Chunked
@@ -156,7 +156,7 @@ def test_layers_that_are_scanned_serve_alike():
     graph, weights = stack_layers(plain.config, dict(nnx.to_flat_state(plain.serving.weights)))
     arrays = serving(plain.config, weights, plain.context)
     scanned = dataclasses.replace(plain, step=Step(graph, plain.config, stacked=True), serving=arrays)
-    policy, ladder = Disaggregated(LINK, Limits(rows=4)), Ladder((4,), (10,), (2, 8), 4)
+    policy, ladder = Disaggregated(LINK, Limits(rows=4)), Buckets((4,), (10,), (2, 8), 4)
     one = Engine(scanned, policy, PLAIN_KIT.pool(prefix=True), ladder, workers=2)
     both = Engine(scanned, Continuous(Limits(rows=4)), PLAIN_KIT.pool(), ladder, prepared=one.prepared)
     for each in (one, both):

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from jaxserve.engine.request_handle import Handle
+from jaxserve.engine.request_handle import RequestHandle
 from jaxserve.sampling_params import SamplingParams
 from jaxserve.scheduling.chunked import Chunked
 from jaxserve.scheduling.continuous import Continuous
@@ -38,9 +38,9 @@ class Session:
         self.books = Books()
         self.engine = first.engine(self.books)
         self.left = list(load)
-        self.handles: list[tuple[Ask, Handle]] = []
+        self.handles: list[tuple[Ask, RequestHandle]] = []
         self.shown: dict[tuple[int, int], list[Any]] = {}  # by the identity of the handle
-        self.kept: list[Handle] = []  # of engines before, so that their identities stay theirs
+        self.kept: list[RequestHandle] = []  # of engines before, so that their identities stay theirs
 
     def turn(self, turn: int) -> None:
         for ask in [ask for ask in self.left if ask.turn <= turn]:

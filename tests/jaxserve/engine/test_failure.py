@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from jaxserve.engine.engine import Engine, EngineFailed
-from jaxserve.engine.model_runner import Flight
+from jaxserve.engine.model_runner import InFlightStep
 from jaxserve.sampling_params import SamplingParams
 from jaxserve.scheduling.chunked import Chunked
 from jaxserve.scheduling.continuous import Continuous
@@ -32,9 +32,9 @@ class Lost(Exception):
 def break_at(one: Engine, name: str, call: int, error: type[BaseException] = Lost) -> None:
     """The engine's device raises at the `call`-th time that its executor is asked for `name`."""
     executor, calls = one._loop._executors[0], 0
-    inner: Callable[[Flight], Any] = getattr(executor, name)
+    inner: Callable[[InFlightStep], Any] = getattr(executor, name)
 
-    def broken(flight: Flight) -> Any:
+    def broken(flight: InFlightStep) -> Any:
         nonlocal calls
         calls += 1
         if calls == call:

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxserve.engine.input_batch import NOBODY, Seats
+from jaxserve.engine.input_batch import NOBODY, InputBatch
 from jaxserve.programs.step import STOPS
 from jaxserve.sampling_params import SamplingParams
 
@@ -27,7 +27,7 @@ OPS = st.lists(
 @settings(max_examples=100, deadline=None)
 def test_any_coming_and_going(ops: list[tuple[str, int, int, list[int]]]):
     """Lines grow by doubling, and are used again by others; nobody ever sees another's."""
-    seats = Seats(CONTEXT, WIDTH, UNITS)
+    seats = InputBatch(CONTEXT, WIDTH, UNITS)
     tokens: dict[int, dict[int, int]] = {}
     tables: dict[int, list[int]] = {}
     for what, id, at, values in ops:
@@ -63,7 +63,7 @@ def test_any_coming_and_going(ops: list[tuple[str, int, int, list[int]]]):
 
 def test_what_a_row_drew_is_lost_on_whoever_has_its_seat_now():
     """A step was packed with row 1 in a seat; by the time that its tokens come, row 2 sits there."""
-    seats = Seats(CONTEXT, WIDTH, UNITS)
+    seats = InputBatch(CONTEXT, WIDTH, UNITS)
     seats.take(1, [7, 8], SamplingParams(), ())
     ids, lines = np.array([1]), seats.of([1])
     seats.leave(1)
@@ -75,7 +75,7 @@ def test_what_a_row_drew_is_lost_on_whoever_has_its_seat_now():
 
 
 def test_the_next_one_in_a_seat_has_a_table_of_its_own():
-    seats = Seats(CONTEXT, WIDTH, UNITS)
+    seats = InputBatch(CONTEXT, WIDTH, UNITS)
     seats.take(1, [3], SamplingParams(), ())
     seats.show(1, (5, 6, 7, 8), 0)
     seats.show(1, (5, 9, 7), 1)
@@ -88,7 +88,7 @@ def test_the_next_one_in_a_seat_has_a_table_of_its_own():
 
 def test_what_stands_after_the_end_of_a_row_stays_within_its_line():
     """A repeated decode says as many tokens as it has steps, also of a row that is at its last place."""
-    seats = Seats(CONTEXT, WIDTH, UNITS)
+    seats = InputBatch(CONTEXT, WIDTH, UNITS)
     seats.take(1, [3], SamplingParams(), ())
     seats.take(2, [4], SamplingParams(), ())
     seats.learn(np.array([1]), seats.of([1]), np.array([CONTEXT - 1]), np.array([[11, 12, 13, 14]], np.int32))
@@ -97,7 +97,7 @@ def test_what_stands_after_the_end_of_a_row_stays_within_its_line():
 
 
 def test_of_many_stops_the_lowest_are_kept():
-    seats = Seats(CONTEXT, WIDTH, UNITS)
+    seats = InputBatch(CONTEXT, WIDTH, UNITS)
     seats.take(1, [3], SamplingParams(), range(30, 10, -1))
     (line,) = seats.of([1])
     assert seats.stops[line].tolist() == list(range(11, 11 + STOPS))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jaxserve.engine.input_processor import Intake, Prompt, read
+from jaxserve.engine.input_processor import InputProcessor, Prompt, read
 from jaxserve.programs.features import PLAIN, Features
 from jaxserve.sampling_params import SamplingParams
 from jaxserve.scheduling.continuous import Continuous
@@ -21,8 +21,8 @@ from tests.jaxserve.engines import CONTEXT, EOS, engine, model, nothing_left, nu
 from tests.jaxserve.proofs import greedy_answer
 
 
-def intake(features: Features = PLAIN, context: int = CONTEXT) -> Intake:
-    return Intake(model().tokenizer, model().config.vocab_size, features, context)
+def intake(features: Features = PLAIN, context: int = CONTEXT) -> InputProcessor:
+    return InputProcessor(model().tokenizer, model().config.vocab_size, features, context)
 
 
 @pytest.mark.parametrize("size", [1, CONTEXT - 1, CONTEXT])

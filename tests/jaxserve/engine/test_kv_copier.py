@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from costmodel.compile.xla import in_place, xla_totals
-from jaxserve.engine.kv_copier import Mover
+from jaxserve.engine.kv_copier import KVCopier
 from models.kv_cache import ContiguousKV, PagedKV
 from tests.jaxserve.programs.test_program_set import compile_events
 from tests.models import caches
@@ -28,8 +28,8 @@ def pool(seed: int, units: int = UNITS, kind: Any = PagedKV, **options: Any) -> 
 
 
 @functools.cache
-def mover() -> Mover:
-    return Mover(pool(0), MOST, workers=True)
+def mover() -> KVCopier:
+    return KVCopier(pool(0), MOST, workers=True)
 
 
 def arrays(kv: Any) -> list[np.ndarray]:
@@ -99,13 +99,13 @@ def test_nothing_compiles_when_copies_come():
 
 
 def test_one_worker_has_nobody_to_send_to():
-    assert mover().between and not Mover(pool(0), 1).between
+    assert mover().between and not KVCopier(pool(0), 1).between
 
 
 @pytest.mark.parametrize("kind", [PagedKV, ContiguousKV])
 def test_copies_are_made_in_place(kind: Any):
     """Law 4: a pool 100 times as large takes no more room beside it."""
-    small, large = (Mover(pool(0, units, kind), MOST, workers=True) for units in (50, 5000))
+    small, large = (KVCopier(pool(0, units, kind), MOST, workers=True) for units in (50, 5000))
     for way in ("_within", "_between"):
         for size in (1, MOST):
             assert in_place(*(xla_totals(getattr(each, way)[size]) for each in (small, large))), (way, size)

@@ -17,10 +17,10 @@ from jaxserve.scheduling.chunked import Chunked
 from jaxserve.scheduling.continuous import Continuous
 from jaxserve.scheduling.disaggregated import Disaggregated
 from jaxserve.scheduling.limits import Limits
+from jaxserve.scheduling.observer import Observer, Observers
 from jaxserve.scheduling.policy import Policy
-from jaxserve.scheduling.watch import Watch, Watches
 from jaxserve.speculative.ngram import NGram
-from jaxserve.steplog.replay import rerun
+from jaxserve.steplog.replay import replay
 from jaxserve.steplog.summary import Summary
 from jaxserve.steplog.writer import StepLog
 from models.errors import UserError
@@ -44,7 +44,7 @@ def test_a_log_of_an_engine(policy: Policy, kit: Kit, prefix: bool, drafter: NGr
     workers = 2 if isinstance(policy, Disaggregated) else 1
     lent = None if kit.kind == "contiguous" else 12
     with StepLog(path) as log:
-        watch = Watches(books, seen, log)
+        watch = Observers(books, seen, log)
         served = engine(policy, kit, prefix=prefix, lent=lent, drafter=drafter, workers=workers, books=watch)
         handles = []
         for i in range(8):
@@ -53,7 +53,7 @@ def test_a_log_of_an_engine(policy: Policy, kit: Kit, prefix: bool, drafter: NGr
             served.step()
         served.abort(handles[5])
         run(served)
-    found = rerun(path, again)
+    found = replay(path, again)
     assert found.equal and found.closed, found
     assert (found.cut, found.flying, found.unfinished, found.untold) == (None, (), 0, None)
     assert found.lines["stepped"] == found.lines["folded"] > 0
@@ -78,7 +78,7 @@ def test_seeds_are_in_the_log_and_in_a_snapshot(tmp_path: Path):
         run(one)
     assert [asked["params"]["seed"] for asked in snapshot["requests"]] == [None, 41, 42, 3]
     assert [line.get("seed") for line in submitted(path)] == [None, 41, 42, 3]
-    assert (rerun(path, Watch()).difference, rerun(path, Watch()).cut) == (None, None)
+    assert (replay(path, Observer()).difference, replay(path, Observer()).cut) == (None, None)
     with StepLog(path) as log:
         two = engine(Continuous(Limits(rows=4)), books=log, seeds=lambda: 1 / 0)  # nobody asks for any
         two.restore(snapshot)
@@ -115,7 +115,7 @@ def test_an_engine_is_replayed_from_its_log(tmp_path: Path):
                 if turn == 5:
                     one.abort(handles[3])
             run(one)
-        found = rerun(path, Watch())
+        found = replay(path, Observer())
         assert found.equal and found.plans >= one.status().steps > 10, found
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from jaxserve.engine.engine import Engine
-from jaxserve.engine.request_handle import Handle
+from jaxserve.engine.request_handle import RequestHandle
 from jaxserve.sampling_params import SamplingParams
 from jaxserve.scheduling.chunked import Chunked
 from jaxserve.scheduling.continuous import Continuous
@@ -40,7 +40,7 @@ class Mix:
 
     def __init__(self, one: Engine, seed: int, features: bool):
         self.one, self.draw, self.features = one, np.random.default_rng(seed), features
-        self.handles: list[Handle] = []
+        self.handles: list[RequestHandle] = []
 
     def params(self) -> SamplingParams:
         draw = self.draw

@@ -1,6 +1,6 @@
 """From plans to programs. Oracle: the plan itself, token by token: each runs once, at its position, over its row's own table, in order.
 
-What features need of a row is put together again by their own tested functions (`Biases.put`, `PromptLogprobs.following`), row by row.
+What features need of a row is put together again by their own tested functions (`LogitBias.put`, `PromptLogprobs.following`), row by row.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from jaxserve.engine.input_batch import Seats
-from jaxserve.engine.prepare_inputs import Packer
+from jaxserve.engine.input_batch import InputBatch
+from jaxserve.engine.prepare_inputs import InputPreparer
 from jaxserve.programs.bucket import Bucket
 from jaxserve.programs.features import PLAIN
-from jaxserve.programs.logit_bias import Biases
+from jaxserve.programs.logit_bias import LogitBias
 from jaxserve.programs.program_set import blank
 from jaxserve.sampling_params import SamplingParams
 from jaxserve.scheduling.plan import Plan
@@ -102,7 +102,7 @@ def features(work: Any, empty: Any, line: int, part: Any, row: Row) -> None:
             assert p.prompt[line] == len(row.prompt)
             assert p.history[line, :start].tolist() == row.known[:start]
     if work.biases is not None:
-        naive = Biases.blank(1, work.biases.token.shape[1])
+        naive = LogitBias.blank(1, work.biases.token.shape[1])
         naive.put(0, row.params, len(row.prompt), STOPS)
         for name in ("token", "value", "until"):
             assert getattr(work.biases, name)[line].tolist() == getattr(naive, name)[0].tolist()
@@ -151,12 +151,12 @@ def test_tables_are_as_wide_as_the_longest_row_needs():
 def test_a_prompt_whose_row_has_left_is_run_as_it_was_packed():
     """Between packing and the call the row is cancelled and its seat goes to another: rows may have been admitted upon its pages."""
     ladder = LADDERS[0]
-    seats = Seats(64, ladder.widths[-1], UNITS)
+    seats = InputBatch(64, ladder.widths[-1], UNITS)
     plan = Plan(0, ids=(0, 1), starts=(0, 0), counts=(6, 1), draws=(1, 1))
     for id, tokens in ((0, [11, 12, 13, 14, 15, 16]), (1, [21])):
         seats.take(id, tokens, SamplingParams(), ())
         seats.show(id, [id, 5 + id], 0)
-    calls = Packer(ladder, seats, PLAIN, UNITS).pack(plan, {}, lambda id: None)
+    calls = InputPreparer(ladder, seats, PLAIN, UNITS).pack(plan, {}, lambda id: None)
     for id in (0, 1):
         seats.leave(id)
     for id in (2, 3):

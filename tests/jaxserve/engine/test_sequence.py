@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxserve.engine.sequence import Answer, Finish
+from jaxserve.engine.sequence import Finish, SequenceState
 from jaxserve.sampling_params import SamplingParams
 from tests.jaxserve.text.test_stop_strings import first
 from tests.jaxserve.texts import FAMILIES, TEXT, family, letters
@@ -23,11 +23,11 @@ def ids(*words: str) -> list[int]:
     return [F.ids[letters(word)] for word in words]
 
 
-def answer(room: int = MANY, eos: Any = (EOS,), continued: Any = None, **params: Any) -> Answer:
-    return Answer(SamplingParams(**params), F.pieces, eos, room, continued)
+def answer(room: int = MANY, eos: Any = (EOS,), continued: Any = None, **params: Any) -> SequenceState:
+    return SequenceState(SamplingParams(**params), F.pieces, eos, room, continued)
 
 
-def push(found: Answer, tokens: list[int]) -> list[str]:
+def push(found: SequenceState, tokens: list[int]) -> list[str]:
     """What each token shows, up to the end of the answer."""
     shown = []
     for token in tokens:
@@ -135,9 +135,9 @@ def test_an_answer_that_is_aborted():
 def test_text_of_its_own_and_text_that_continues():
     f = family("sentencepiece")
     prompt, token = [1, f.ids["▁hello"]], f.ids["▁world"]
-    assert Answer(SamplingParams(), f.pieces, [2], MANY).push(token) == "world"
-    assert Answer(SamplingParams(), f.pieces, [2], MANY, prompt).push(token) == " world"
-    assert Answer(SamplingParams(stop=" world"), f.pieces, [2], MANY, prompt).push(token) == ""
+    assert SequenceState(SamplingParams(), f.pieces, [2], MANY).push(token) == "world"
+    assert SequenceState(SamplingParams(), f.pieces, [2], MANY, prompt).push(token) == " world"
+    assert SequenceState(SamplingParams(stop=" world"), f.pieces, [2], MANY, prompt).push(token) == ""
 
 
 @pytest.mark.parametrize("name", [name for name in FAMILIES if name != "metaspace"])
@@ -152,7 +152,7 @@ def test_any_text_with_stop_strings_from_it(name: str, data: st.DataObject, text
     cuts = st.tuples(st.integers(0, len(text)), st.integers(1, 4)).map(lambda cut: text[cut[0] : cut[0] + cut[1]])
     stops = tuple(stop for stop in data.draw(st.lists(cuts | st.text("abeJ€", min_size=1, max_size=3), max_size=3)) if stop)
     tokens = f.cut(text, seed)
-    found = Answer(SamplingParams(stop=stops, include_stop=include, min_tokens=least), f.pieces, (), max(len(tokens), 1))
+    found = SequenceState(SamplingParams(stop=stops, include_stop=include, min_tokens=least), f.pieces, (), max(len(tokens), 1))
     shown = []
     for token in tokens:
         if found.finish is None:

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from jaxserve.engine.compiled_programs import Prepared
+from jaxserve.engine.compiled_programs import CompiledPrograms
 from jaxserve.engine.engine import Engine
 from jaxserve.engine.model import Model, load_model
-from jaxserve.engine.request_handle import Handle
-from jaxserve.kv.layout import Pool
-from jaxserve.programs.buckets import Ladder
+from jaxserve.engine.request_handle import RequestHandle
+from jaxserve.kv.layout import KVLayout
+from jaxserve.programs.buckets import Buckets
 from jaxserve.sampling_params import SamplingParams
 from jaxserve.scheduling.chunked import Chunked
 from jaxserve.scheduling.continuous import Continuous
@@ -27,7 +27,7 @@ from tests.jaxserve import smollm2
 
 NEW, CONTEXT, PAGE = smollm2.NEW, smollm2.CONTEXT, smollm2.PAGE
 WIDTH, UNITS = CONTEXT // PAGE, 64 * CONTEXT // PAGE
-LADDER = Ladder((1, 8, 64), (WIDTH,), (8, 64), PAGE, prefills=(1,), mixed=(8, 64), drafts=3)
+LADDER = Buckets((1, 8, 64), (WIDTH,), (8, 64), PAGE, prefills=(1,), mixed=(8, 64), drafts=3)
 GREEDY = SamplingParams(max_tokens=NEW, ignore_eos=True)
 
 Tell = Callable[[str, object], None]  # (name, value): the report shows what is named "found"
@@ -42,14 +42,14 @@ def model() -> Model:
 
 
 @functools.cache
-def prepared() -> Prepared:
-    pool = Pool(UNITS, PAGE)
+def prepared() -> CompiledPrograms:
+    pool = KVLayout(UNITS, PAGE)
     one = Engine(model(), Continuous(Limits(rows=1)), pool, LADDER)
     return one.prepared
 
 
-def served(policy: Any, prompts: list[int], **more: Any) -> tuple[Engine, list[Handle]]:
-    one = Engine(model(), policy, Pool(UNITS, PAGE, prefix=more.pop("prefix", False)), LADDER, prepared=prepared(), **more)
+def served(policy: Any, prompts: list[int], **more: Any) -> tuple[Engine, list[RequestHandle]]:
+    one = Engine(model(), policy, KVLayout(UNITS, PAGE, prefix=more.pop("prefix", False)), LADDER, prepared=prepared(), **more)
     handles = [one.submit(smollm2.prompts()[i], GREEDY) for i in prompts]
     for _ in one.run():
         pass
@@ -69,7 +69,7 @@ def alone() -> tuple[tuple[int, ...], ...]:
     return tuple(found)
 
 
-def differences(handles: list[Handle]) -> list[tuple[str, float]]:
+def differences(handles: list[RequestHandle]) -> list[tuple[str, float]]:
     """Of each answer that is not the one alone: where it leaves it, and how far apart the logits of the two tokens are there."""
     found = []
     for i, handle in enumerate(handles):
@@ -83,7 +83,7 @@ def differences(handles: list[Handle]) -> list[tuple[str, float]]:
     return found
 
 
-def judge(handles: list[Handle], tell: Tell) -> None:
+def judge(handles: list[RequestHandle], tell: Tell) -> None:
     found = differences(handles)
     ties = sum(gap == 0 for _, gap in found)
     tell("found", f"{len(found)} of {len(handles)} answers differ from those alone; {ties} of these are argmax ties")

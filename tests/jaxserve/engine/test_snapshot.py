@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from jaxserve.engine.engine import Engine
-from jaxserve.engine.request_handle import Handle
+from jaxserve.engine.request_handle import RequestHandle
 from jaxserve.engine.snapshot import read
-from jaxserve.programs.buckets import Ladder
+from jaxserve.programs.buckets import Buckets
 from jaxserve.sampling_params import SamplingParams
 from jaxserve.scheduling.chunked import Chunked
 from jaxserve.scheduling.continuous import Continuous
@@ -31,7 +31,7 @@ ASKED = [
 ]
 
 
-def begun(turns: int, ahead: int = 0) -> tuple[Engine, list[Handle]]:
+def begun(turns: int, ahead: int = 0) -> tuple[Engine, list[RequestHandle]]:
     one = engine(Continuous(Limits(rows=4, ahead=ahead)), ALL_KIT)
     handles = [one.submit(numbered(i, 9 + i), params, priority=1 + i % 2) for i, params in enumerate(ASKED)]
     for _ in range(turns):
@@ -191,7 +191,7 @@ def test_the_ladder_of_the_other_engine_may_be_another():
     for _ in range(3):
         first.step()
     second = engine(Continuous(Limits(rows=3), 3), ALL_KIT)
-    assert isinstance(second.ladder, Ladder) and second.ladder != first.ladder
+    assert isinstance(second.ladder, Buckets) and second.ladder != first.ladder
     restored = second.restore(first.snapshot())
     run(second)
     for handle in handles:

@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jaxserve.engine.request_handle import Handle
+from jaxserve.engine.request_handle import RequestHandle
 from jaxserve.sampling_params import SamplingParams
 from jaxserve.scheduling.chunked import Chunked
 from jaxserve.scheduling.continuous import Continuous
 from jaxserve.scheduling.disaggregated import Disaggregated
 from jaxserve.scheduling.limits import Limits
+from jaxserve.scheduling.observer import Observer
 from jaxserve.scheduling.step_record import StepRecord
 from jaxserve.scheduling.transfer import Link
-from jaxserve.scheduling.watch import Watch
 from jaxserve.speculative.ngram import NGram
 from tests.jaxserve.engines import ALL_KIT, PLAIN_KIT, Kit, engine, nothing_left, numbered, run
 from tests.jaxserve.programs.test_program_set import compile_events
@@ -58,11 +58,11 @@ def record(step: int) -> StepRecord:
     ids=["continuous", "chunked", "disaggregated"],
 )
 def test_ten_thousand_requests_leave_nothing_behind(policy: Any, kit: Kit, more: dict[str, Any]):
-    one, draw = engine(policy, kit, books=Watch(), **more), np.random.default_rng(0)
+    one, draw = engine(policy, kit, books=Observer(), **more), np.random.default_rng(0)
     one.records.extend(map(record, range(one.records.maxlen or 0)))
-    alive: list[weakref.ref[Handle]] = []
-    handles: list[Handle] = []
-    some: list[Handle] = []
+    alive: list[weakref.ref[RequestHandle]] = []
+    handles: list[RequestHandle] = []
+    some: list[RequestHandle] = []
     used, ends = [resident()], {"length": 0, "stop": 0, "abort": 0}
     with compile_events() as events:
         for number in range(REQUESTS):

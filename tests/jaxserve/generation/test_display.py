@@ -9,24 +9,24 @@ import re
 import pytest
 from rich.console import Console
 
-from jaxserve.engine.request_handle import Handle
-from jaxserve.engine.request_output import Answered, Completion
+from jaxserve.engine.request_handle import RequestHandle
+from jaxserve.engine.request_output import CompletionOutput, RequestOutput
 from jaxserve.engine.sequence import Finish
-from jaxserve.engine.stats import Status
+from jaxserve.engine.stats import EngineStats
 from jaxserve.generation.display import EVERY, JsonLines, Printed, status_line, tail
 from jaxserve.sampling_params import SamplingParams
 from jaxserve.speculative.acceptance import Acceptance
-from jaxserve.text.token_bytes import Pieces
+from jaxserve.text.token_bytes import TokenBytes
 from models.text.tokenizer import byte_tokenizer
 
-STATUS = Status(3, 1, 12, 48, 9, 80, 1234, 2, 16, Acceptance())
-ANSWER = Answered("blue\nsky", (1, 2, 3), Finish("stop", 3), (), (0.5, 1.0, 1.5))
+STATUS = EngineStats(3, 1, 12, 48, 9, 80, 1234, 2, 16, Acceptance())
+ANSWER = CompletionOutput("blue\nsky", (1, 2, 3), Finish("stop", 3), (), (0.5, 1.0, 1.5))
 
 
-def handle(id: int, text: str, *samples: str) -> Handle:
+def handle(id: int, text: str, *samples: str) -> RequestHandle:
     params = SamplingParams(n=1 + len(samples), temperature=1.0)
-    pieces = Pieces(byte_tokenizer(512))
-    one = Handle(id, [1], params, pieces, (), 99, continued=False, arrival=0, priority=1, timeout=9)
+    pieces = TokenBytes(byte_tokenizer(512))
+    one = RequestHandle(id, [1], params, pieces, (), 99, continued=False, arrival=0, priority=1, timeout=9)
     for answer, drawn in zip(one.answers, (text, *samples), strict=True):
         for token in drawn.encode():
             answer.push(token)
@@ -61,7 +61,7 @@ def test_a_terminal_shows_growing_answers_above_a_status_line():
     with shown:
         now[0] = 2.0
         shown.step(lambda: STATUS, {handle(0, "first"): 0, handle(1, "second"): 1, handle(2, "third"): 2}, 100)
-        shown.ended(0, Completion("Why?", (1,), (ANSWER,)))
+        shown.ended(0, RequestOutput("Why?", (1,), (ANSWER,)))
         before = len(out.getvalue())
         now[0] += EVERY / 2
         shown.step(lambda: STATUS, {handle(0, "soon"): 0}, 1)  # not yet
@@ -77,7 +77,7 @@ def test_without_a_terminal_answers_come_as_they_end():
     shown = Printed(Console(file=out, width=90, highlight=False))
     with shown:
         shown.step(lambda: STATUS, {handle(0, "first"): 0}, 1)
-        shown.ended(4, Completion("[b]?", (1,), (ANSWER, ANSWER._replace(text="[/i]", finish=Finish("length")))))
+        shown.ended(4, RequestOutput("[b]?", (1,), (ANSWER, ANSWER._replace(text="[/i]", finish=Finish("length")))))
     assert out.getvalue().splitlines() == [
         "prompt 5 '[b]?'",
         r"answer 1 'blue\nsky' (stop, 3 tokens)",
@@ -89,6 +89,6 @@ def test_json_lines(capsys: pytest.CaptureFixture[str]):
     lines = JsonLines()
     with lines:
         lines.step(lambda: STATUS, {}, 0)
-        lines.ended(4, Completion("Why?", (1,), (ANSWER,)))
+        lines.ended(4, RequestOutput("Why?", (1,), (ANSWER,)))
     (line,) = capsys.readouterr().out.splitlines()
-    assert json.loads(line) == {"request": 4, **Completion("Why?", (1,), (ANSWER,)).to_json()}
+    assert json.loads(line) == {"request": 4, **RequestOutput("Why?", (1,), (ANSWER,)).to_json()}

@@ -7,10 +7,10 @@ import re
 
 from rich.console import Console
 
-from jaxserve.engine.request_handle import Handle, Piece
+from jaxserve.engine.request_handle import Piece, RequestHandle
 from jaxserve.generation.progress import Progress, Rate
 from jaxserve.sampling_params import SamplingParams
-from jaxserve.text.token_bytes import Pieces
+from jaxserve.text.token_bytes import TokenBytes
 from models.text.tokenizer import byte_tokenizer
 
 
@@ -37,7 +37,9 @@ def test_a_long_step_still_has_a_rate():
 
 def pieces(tokens: int, *, end: bool) -> list[Piece]:
     params = SamplingParams(max_tokens=tokens if end else None)
-    handle = Handle(0, [1], params, Pieces(byte_tokenizer(512)), (), 99, continued=False, arrival=0, priority=1, timeout=9)
+    handle = RequestHandle(
+        0, [1], params, TokenBytes(byte_tokenizer(512)), (), 99, continued=False, arrival=0, priority=1, timeout=9
+    )
     for _ in range(tokens):
         handle.answers[0].push(97)
     return [Piece(handle, 0, (97,) * tokens, "a" * tokens)]

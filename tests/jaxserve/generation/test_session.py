@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from jaxserve import decode, generate
-from jaxserve.engine.config import ServeSettings
+from jaxserve.engine.config import EngineConfig
 from jaxserve.engine.input_processor import Prompt
 from jaxserve.generation.session import Session, accept
 from jaxserve.main_job import job
-from jaxserve.main_job.settings import Settings
+from jaxserve.main_job.settings import DecodeConfig
 from jaxserve.sampling_params import SamplingParams
 from models.checkpoint.random import RandomCheckpoint
 from models.errors import UserError
@@ -38,13 +38,13 @@ TEXTS = ("hello", "good morning", "a")
     ],
 )
 def test_as_large_as_it_has_to_be(given: dict[str, Any], params: dict[str, Any], rows: int, context: int):
-    setup, prompts = accept(ServeSettings("random:tiny", dtype="float32", **given), SamplingParams(**params), TEXTS)
+    setup, prompts = accept(EngineConfig("random:tiny", dtype="float32", **given), SamplingParams(**params), TEXTS)
     assert [prompt.tokens for prompt in prompts] == [tuple(text.encode()) for text in TEXTS]
     assert (setup.rows, setup.context) == (rows, context)
 
 
 def test_a_ladder_says_it_itself(shared: Path):
-    setup, _ = accept(ServeSettings("random:tiny", dtype="float32", ladder=shared), SamplingParams(max_tokens=4), TEXTS)
+    setup, _ = accept(EngineConfig("random:tiny", dtype="float32", ladder=shared), SamplingParams(max_tokens=4), TEXTS)
     assert (setup.rows, setup.context) == (2, 48)
 
 
@@ -61,7 +61,7 @@ def test_a_ladder_says_it_itself(shared: Path):
 )
 def test_refused(given: dict[str, Any], params: dict[str, Any], message: str):
     with pytest.raises(UserError, match=message):
-        accept(ServeSettings("random:tiny", dtype="float32", **given), SamplingParams(**params), TEXTS)
+        accept(EngineConfig("random:tiny", dtype="float32", **given), SamplingParams(**params), TEXTS)
 
 
 def test_raw_prompts_are_no_turns_of_a_chat(monkeypatch: pytest.MonkeyPatch):
@@ -70,7 +70,7 @@ def test_raw_prompts_are_no_turns_of_a_chat(monkeypatch: pytest.MonkeyPatch):
     tokenizer = Tokenizer(byte_tokenizer(512).backend, bos_token=None, eos_tokens=(256,), origin="test", chat_template=template)
     monkeypatch.setattr(RandomCheckpoint, "tokenizer", lambda self: tokenizer)
     for raw, text in ((False, "uhello;a"), (True, "hello")):
-        _, (prompt,) = accept(ServeSettings("random:tiny", dtype="float32"), SamplingParams(max_tokens=4), ["hello"], raw=raw)
+        _, (prompt,) = accept(EngineConfig("random:tiny", dtype="float32"), SamplingParams(max_tokens=4), ["hello"], raw=raw)
         assert prompt == Prompt(tuple(text.encode()), continued=raw)
 
 
@@ -84,7 +84,7 @@ def test_commands_pass_it_on(given: tuple[str, ...], raw: bool, tmp_path: Path, 
         seen.append(raw)
         raise UserError("enough")
 
-    def work(settings: Settings, bar: Any) -> None:
+    def work(settings: DecodeConfig, bar: Any) -> None:
         begin(raw=settings.raw)
 
     monkeypatch.setattr(Session, "begin", begin)
@@ -101,5 +101,5 @@ def test_the_job_reads_raw_prompts(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(RandomCheckpoint, "tokenizer", lambda self: tokenizer)
     (tmp_path / "prompts.txt").write_text("hello\n")
     for raw, text in ((False, "uhello;a"), (True, "hello")):
-        settings = Settings("random:tiny", batches=(1,), prompt_file=tmp_path / "prompts.txt", raw=raw, max_new_tokens=4)
+        settings = DecodeConfig("random:tiny", batches=(1,), prompt_file=tmp_path / "prompts.txt", raw=raw, max_new_tokens=4)
         assert job.accept(settings).prompts == [list(text.encode())]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxserve.kv.block_allocator import CHUNK, Pages, Stack
+from jaxserve.kv.block_allocator import CHUNK, BlockAllocator, Stack
 
 
 @given(st.lists(st.integers(1, 300) | st.integers(-300, -1), max_size=20))
@@ -33,7 +33,7 @@ def test_the_stack_is_last_in_first_out(moves: list[int]):
 @given(total=st.integers(1, 40), data=st.data())
 def test_random_life(total: int, data: st.DataObject):
     """Tables take, share and give back pages at random; after each move every page is where plain books say."""
-    pages, tables, cached = Pages.of(total), list[tuple[int, ...]](), set[int]()
+    pages, tables, cached = BlockAllocator.of(total), list[tuple[int, ...]](), set[int]()
     for _ in range(data.draw(st.integers(1, 30))):
         held = Counter(page for table in tables for page in table)
         idle = {page for page in cached if not held[page]}
@@ -69,7 +69,7 @@ def test_random_life(total: int, data: st.DataObject):
 
 def test_asking_for_one_too_many_changes_nothing():
     """Case: ask n + 1 of n free pages."""
-    pages, _ = Pages.of(5).take(2) or pytest.fail("there are five")
+    pages, _ = BlockAllocator.of(5).take(2) or pytest.fail("there are five")
     assert pages.take(4) is None and pages.free == 3
     pages, ids = pages.take(3) or pytest.fail("there are three")
     assert sorted(ids) == [2, 3, 4] and pages.free == 0
@@ -77,7 +77,7 @@ def test_asking_for_one_too_many_changes_nothing():
 
 
 def test_the_same_calls_give_the_same_ids_and_earlier_values_stay():
-    start = Pages.of(10)
+    start = BlockAllocator.of(10)
     first, ids = start.take(4) or pytest.fail("there are ten")
     again, same = start.take(4) or pytest.fail("there are ten")
     assert (first, ids) == (again, same) and start.free == 10
@@ -89,16 +89,26 @@ def test_the_same_calls_give_the_same_ids_and_earlier_values_stay():
 @pytest.mark.parametrize(
     ("broken", "tables", "cached", "message"),
     [
-        (Pages.of(4), [(0,)], (), "4 free .* are not all 4"),
-        (Pages.of(4)._replace(unused=2), [(0,)], (), "2 free . 1 owned . 0 cached pages are not all 4"),
-        (Pages.of(4)._replace(unused=2), [(0, 1), (1,)], (), "2 tables hold page 1, but 1 are counted"),
-        (Pages.of(4)._replace(unused=2), [(0, 1, 1)], (), "stands twice"),
-        (Pages.of(4)._replace(unused=2, returned=Stack((), (1,))), [(0, 1)], (), "3 free .* are not all 4"),
-        (Pages.of(4)._replace(unused=2, returned=Stack((), (3,))), [(0, 1)], (), "not 3 different ones"),
-        (Pages(4, 2, Stack(), Pages.of(4).holders.change({1: 0})), [(0,)], (), "nothing remembers its content"),
-        (Pages(4, 2, Stack(), Pages.of(4).holders.change({1: 2})), [(0, 1)], (), "1 tables hold page 1, but 2 are counted"),
+        (BlockAllocator.of(4), [(0,)], (), "4 free .* are not all 4"),
+        (BlockAllocator.of(4)._replace(unused=2), [(0,)], (), "2 free . 1 owned . 0 cached pages are not all 4"),
+        (BlockAllocator.of(4)._replace(unused=2), [(0, 1), (1,)], (), "2 tables hold page 1, but 1 are counted"),
+        (BlockAllocator.of(4)._replace(unused=2), [(0, 1, 1)], (), "stands twice"),
+        (BlockAllocator.of(4)._replace(unused=2, returned=Stack((), (1,))), [(0, 1)], (), "3 free .* are not all 4"),
+        (BlockAllocator.of(4)._replace(unused=2, returned=Stack((), (3,))), [(0, 1)], (), "not 3 different ones"),
+        (
+            BlockAllocator(4, 2, Stack(), BlockAllocator.of(4).holders.change({1: 0})),
+            [(0,)],
+            (),
+            "nothing remembers its content",
+        ),
+        (
+            BlockAllocator(4, 2, Stack(), BlockAllocator.of(4).holders.change({1: 2})),
+            [(0, 1)],
+            (),
+            "1 tables hold page 1, but 2 are counted",
+        ),
     ],
 )
-def test_the_check_sees(broken: Pages, tables: list[tuple[int, ...]], cached: tuple[int, ...], message: str):
+def test_the_check_sees(broken: BlockAllocator, tables: list[tuple[int, ...]], cached: tuple[int, ...], message: str):
     with pytest.raises(RuntimeError, match=message):
         broken.check(tables, cached)

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxserve.kv.prefix_cache import ROOT, Prefix
+from jaxserve.kv.prefix_cache import ROOT, PrefixCache
 
 
-def inserted(tree: Prefix, tokens: tuple[int, ...], pages: tuple[int, ...]) -> Prefix:
+def inserted(tree: PrefixCache, tokens: tuple[int, ...], pages: tuple[int, ...]) -> PrefixCache:
     """The tree with a table of pages that hold these tokens, from the root on."""
     contents = [tokens[i : i + tree.page] for i in range(0, len(tokens), tree.page)]
     return tree.insert(dict(zip(zip((ROOT, *pages), contents, strict=False), pages, strict=True)))
@@ -17,7 +17,7 @@ def inserted(tree: Prefix, tokens: tuple[int, ...], pages: tuple[int, ...]) -> P
 
 def test_whole_pages_but_never_the_whole_prompt():
     """Case: the same prompt of exactly two pages, twice: the second has at least its last token to compute."""
-    tree = inserted(Prefix.of(2, 8), (1, 2, 3, 4), (7, 5))
+    tree = inserted(PrefixCache.of(2, 8), (1, 2, 3, 4), (7, 5))
     assert tree.match((1, 2, 3, 4)) == (7,)
     assert tree.match((1, 2, 3, 4, 9)) == (7, 5)
     assert tree.match((1, 2, 3)) == (7,)
@@ -27,7 +27,7 @@ def test_whole_pages_but_never_the_whole_prompt():
 
 
 def test_eviction_takes_the_least_recently_used_and_never_a_page_that_another_continues():
-    tree = inserted(Prefix.of(1, 8), (1, 2, 3), (0, 1, 2))
+    tree = inserted(PrefixCache.of(1, 8), (1, 2, 3), (0, 1, 2))
     tree = tree.insert({(0, (9,)): 3})  # a second branch after page 0
     tree = tree.rest((3,))  # the branch is used by nobody first, then the trunk
     tree = tree.rest((0, 1, 2))
@@ -40,7 +40,7 @@ def test_eviction_takes_the_least_recently_used_and_never_a_page_that_another_co
 
 
 def test_a_page_that_is_used_again_is_the_last_to_go():
-    tree = Prefix.of(1, 8).insert({(ROOT, (1,)): 0, (ROOT, (2,)): 1}).rest((0,)).rest((1,))
+    tree = PrefixCache.of(1, 8).insert({(ROOT, (1,)): 0, (ROOT, (2,)): 1}).rest((0,)).rest((1,))
     tree = tree.wake((0,))
     assert tree.idle == 1
     tree = tree.wake((0,))  # of a page that is in use already nothing changes
@@ -49,7 +49,7 @@ def test_a_page_that_is_used_again_is_the_last_to_go():
 
 
 def test_statistics():
-    tree = Prefix.of(4, 8).counted(10, 8).counted(5, 0)
+    tree = PrefixCache.of(4, 8).counted(10, 8).counted(5, 0)
     assert (tree.asked, tree.hit) == (15, 8)
 
 
@@ -57,7 +57,7 @@ def test_statistics():
 @given(page=st.integers(1, 3), data=st.data())
 def test_random_life(page: int, data: st.DataObject):
     """Rows come, share what is known, publish the rest and go; pages are evicted. Compared with plain books after each move."""
-    tree, rows, fresh = Prefix.of(page, 64), list[tuple[int, ...]](), 0
+    tree, rows, fresh = PrefixCache.of(page, 64), list[tuple[int, ...]](), 0
     content: dict[tuple[int, ...], int] = {}  # whole prefix -> page
     used: dict[int, int] = {}  # page -> time of last use
     for now in range(data.draw(st.integers(1, 25))):
@@ -124,6 +124,6 @@ def test_random_life(page: int, data: st.DataObject):
     ],
 )
 def test_the_check_sees(broken, message: str):
-    tree = broken(inserted(Prefix.of(1, 8), (1, 2), (0, 1)))
+    tree = broken(inserted(PrefixCache.of(1, 8), (1, 2), (0, 1)))
     with pytest.raises(RuntimeError, match=message):
         tree.check({page for _, page in tree.queue.items() if page < 5})

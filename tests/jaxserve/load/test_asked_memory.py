@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 from click.testing import CliRunner
 
-from jaxserve.load import asked
-from jaxserve.load.asked import REQUESTS, Asked, kept_bytes
+from jaxserve.load import spec as asked
+from jaxserve.load.spec import REQUESTS, LoadSpec, kept_bytes
 from jaxserve.simulate import main
 from models.errors import UserError
 
@@ -45,9 +45,9 @@ def test_the_estimate_lies_above_what_is_taken_and_not_far(traced: None):
 
 def test_more_than_there_is_memory_for_is_refused(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(asked, "free_memory_bytes", lambda: kept_bytes(1000, 64_000))
-    Asked(rates=(1.0,), requests=1000)
+    LoadSpec(rates=(1.0,), requests=1000)
     with pytest.raises(UserError, match=r"--requests 1001 with 64064 tokens to follow needs about 0\.0 GB .* ask for fewer"):
-        Asked(rates=(1.0,), requests=1001)
+        LoadSpec(rates=(1.0,), requests=1001)
 
 
 @pytest.mark.parametrize(
@@ -64,4 +64,4 @@ def test_more_than_there_is_memory_for_is_refused(monkeypatch: pytest.MonkeyPatc
 )
 def test_numbers_that_no_load_has(given: dict, says: str):
     with pytest.raises(UserError, match=says):
-        Asked(**{"rates": (1.0,), **given})
+        LoadSpec(**{"rates": (1.0,), **given})

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from jaxserve.engine.request_handle import Piece
-from jaxserve.load.asked import Asked
 from jaxserve.load.client import Item
 from jaxserve.load.engine_client import EngineClient
 from jaxserve.load.measure import measure
@@ -18,6 +17,7 @@ from jaxserve.load.parts import STAGES, split
 from jaxserve.load.run import play
 from jaxserve.load.schedule import Closed, Open
 from jaxserve.load.source import Alphabet
+from jaxserve.load.spec import LoadSpec
 from jaxserve.scheduling.continuous import Continuous
 from jaxserve.scheduling.dynamic import Dynamic
 from jaxserve.scheduling.limits import Limits, QueueRule
@@ -142,7 +142,7 @@ def test_an_engine_that_stops(monkeypatch: pytest.MonkeyPatch):
 
 def test_the_same_load_twice_is_warm():
     """The public report: the second run finds what the first has left, and says so; another part of the load doesn't."""
-    asked, server = Asked(clients=(1,), requests=3, prompt="9", output="2"), client(Continuous(Limits(rows=2)), prefix=True)
+    asked, server = LoadSpec(clients=(1,), requests=3, prompt="9", output="2"), client(Continuous(Limits(rows=2)), prefix=True)
     with server:
         first, second, third = (measure(server, asked, asked.loads[0], letters, part=part) for part in (0, 0, 1))
     assert [len(run.records) for run in (first, second, third)] == [3, 3, 3]
@@ -152,7 +152,7 @@ def test_the_same_load_twice_is_warm():
 
 
 def test_without_a_cache_it_is_cold():
-    asked, server = Asked(clients=(2,), requests=3, prompt="9", output="2"), client(Continuous(Limits(rows=2)))
+    asked, server = LoadSpec(clients=(2,), requests=3, prompt="9", output="2"), client(Continuous(Limits(rows=2)))
     with server:
         runs = [measure(server, asked, asked.loads[0], letters) for _ in range(2)]
     assert [run.warm for run in runs] == [0, 0]

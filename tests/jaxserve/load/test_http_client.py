@@ -18,13 +18,13 @@ from typing import Any
 import pytest
 
 from costmodel.terminal.endings import SIGNALS, heard, named
-from jaxserve.load.asked import Asked
 from jaxserve.load.client import Item
 from jaxserve.load.measure import measure
 from jaxserve.load.parts import split
 from jaxserve.load.run import Played, play
 from jaxserve.load.schedule import Closed, Open
 from jaxserve.load.source import Alphabet
+from jaxserve.load.spec import LoadSpec
 from jaxserve.load.stream import Stream
 from models.errors import UserError
 from tests.jaxserve.load.dialects import DIALECTS, events, text
@@ -280,7 +280,7 @@ def test_no_files_are_left_here():
 def test_a_tokenizer_counts_what_the_server_does_not():
     """Two chunks of several words each, without usage: the tokens of the text, one a word here."""
     wire = answer(events(text("one two "), text("three", "length"), "[DONE]"))
-    asked = Asked(clients=(1,), prompt="3", output="3", requests=2)
+    asked = LoadSpec(clients=(1,), prompt="3", output="3", requests=2)
     with serving(lambda number: wire) as server:
         for count, found in ((None, (2, "chunks")), (lambda words: len(words.split()), (3, "tokenizer"))):
             with HttpClient(server.url, count=count) as client:

@@ -7,12 +7,12 @@ import signal
 
 import pytest
 
-from jaxserve.load.asked import Asked
 from jaxserve.load.measure import check_clients, measure
 from jaxserve.load.result import Pool
 from jaxserve.load.session import Session
 from jaxserve.load.slo import SLO
 from jaxserve.load.source import Alphabet
+from jaxserve.load.spec import LoadSpec
 from models.errors import UserError
 from tests.jaxserve.load.virtual import Blocking
 
@@ -21,12 +21,12 @@ def letters(key: int) -> Alphabet:
     return Alphabet(1000, key)
 
 
-def session(server: Blocking, asked: Asked) -> Session:
+def session(server: Blocking, asked: LoadSpec) -> Session:
     return Session(server, asked, letters, lambda what, total: lambda amount: None)
 
 
 def test_a_run_knows_what_was_asked():
-    asked = Asked(rates=(10.0,), arrivals="constant", requests=10, warmup=2, seed=5, slo=SLO(ttft={50: 1.0}))
+    asked = LoadSpec(rates=(10.0,), arrivals="constant", requests=10, warmup=2, seed=5, slo=SLO(ttft={50: 1.0}))
     run = measure(Blocking(0.05), asked, asked.loads[0], letters, more={"note": 1})
     assert (len(run.records), len(run.warmup), run.begin) == (8, 2, 0.1)
     assert (
@@ -42,25 +42,25 @@ def test_a_run_knows_what_was_asked():
 
 def test_little_in_a_closed_loop():
     """Concurrency is clamped at N, whatever the server does: three clients at two places."""
-    asked = Asked(clients=(3,), requests=300, warmup=10)
+    asked = LoadSpec(clients=(3,), requests=300, warmup=10)
     run = measure(Blocking(1.0, 2), asked, asked.loads[0], letters)
     assert run.little.comparable and run.little.concurrency == pytest.approx(3.0, rel=0.02)
     assert run.little.product == pytest.approx(3.0, rel=0.02) and run.little.residence == pytest.approx(1.5, rel=0.02)
 
 
 def test_coordinated_omission_as_the_command_measures_it():
-    asked = Asked(rates=(10.0,), arrivals="constant", requests=8)
+    asked = LoadSpec(rates=(10.0,), arrivals="constant", requests=8)
     run = measure(Blocking(0.5), asked, asked.loads[0], letters)
     assert run.summary.e2e.p99 == pytest.approx(3.3) and 99 in run.summary.e2e.few
 
 
 def test_several_loads_and_one_that_is_cut_short():
-    found = session(Blocking(0.1, 2), Asked(clients=(1, 2, 4), requests=20)).run()
+    found = session(Blocking(0.1, 2), LoadSpec(clients=(1, 2, 4), requests=20)).run()
     assert [run.settings["load"] for run in found.runs] == ["1 client", "2 clients", "4 clients"] and not found.why
     assert [run.summary.requests_per_s for run in found.runs] == pytest.approx([10.0, 20.0, 20.0])
     assert [run.settings["part"] for run in found.runs] == [0, 1, 2]
     server = Blocking(0.1, 2, interrupt=0.5)
-    found = session(server, Asked(clients=(1, 2), requests=20)).run()
+    found = session(server, LoadSpec(clients=(1, 2), requests=20)).run()
     assert len(found.runs) == 1 and not found.runs[0].complete and "Ctrl-C" in found.why
     assert len(found.runs[0].records) == 5
 
@@ -75,7 +75,7 @@ def test_ctrl_c_between_two_runs(saturate: bool):
         made.append(1)
 
     made: list[int] = []
-    asked = Asked(rates=(2.0,) if saturate else (2.0, 4.0), requests=20, saturate=saturate, slo=SLO(ttft={95: 1.0}))
+    asked = LoadSpec(rates=(2.0,) if saturate else (2.0, 4.0), requests=20, saturate=saturate, slo=SLO(ttft={95: 1.0}))
     found = dataclasses.replace(session(Blocking(0.1, 2), asked), fresh=fresh).run()
     assert (
         [run.complete for run in found.runs] == [True]
@@ -88,7 +88,7 @@ def test_ctrl_c_between_two_runs(saturate: bool):
 
 def test_saturation_of_a_server():
     """Two places of 0.1 s: 20 a second."""
-    asked = Asked(rates=(2.0,), requests=400, saturate=True, slo=SLO(ttft={95: 1.0}))
+    asked = LoadSpec(rates=(2.0,), requests=400, saturate=True, slo=SLO(ttft={95: 1.0}))
     found = session(Blocking(0.1, 2), asked).run()
     assert found.saturation is not None and 15 < found.saturation.rate < 22
     assert len(found.runs) == len(found.saturation.probes) and {run.settings["part"] for run in found.runs} == set(
@@ -100,7 +100,7 @@ def test_saturation_of_a_server():
 
 def test_more_clients_than_the_pool_can_ever_hold():
     """facts.md, section 4: pages of 16 tokens, requests of 1,024: 240 fit in a pool of 240 times 64 pages, 241 don't."""
-    asked = Asked(clients=(240, 241), prompt="1000", output="25", requests=241)
+    asked = LoadSpec(clients=(240, 241), prompt="1000", output="25", requests=241)
     few, many = asked.loads
     check_clients(few, asked, Pool(240 * 64, 16), prefix=False)
     with pytest.raises(
@@ -115,7 +115,7 @@ def test_more_clients_than_the_pool_can_ever_hold():
 
 def test_clients_without_a_request_need_nothing():
     """Two requests of one page each: whoever comes third has nothing to ask, so two pages hold them all."""
-    asked = Asked(clients=(3,), prompt="8", output="4", requests=2)
+    asked = LoadSpec(clients=(3,), prompt="8", output="4", requests=2)
     check_clients(asked.loads[0], asked, Pool(2, 16), prefix=False)
     with pytest.raises(UserError, match="would need 2 at once, and the pool has 1"):
         check_clients(asked.loads[0], asked, Pool(1, 16), prefix=False)

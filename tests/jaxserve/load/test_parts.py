@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxserve.load.parts import STAGES, shares, split
-from jaxserve.load.record import Record
+from jaxserve.load.record import RequestRecord
 from tests.jaxserve.load.records import record
 
 FIELDS = ("sent", "submitted", "ready", "started", "prefilled")
 gaps = st.lists(st.integers(0, 2**20).map(lambda n: n / 2**16), min_size=6, max_size=6)
 
 
-def made(start: float, waits: list[float], hidden: frozenset[str] = frozenset()) -> Record:
+def made(start: float, waits: list[float], hidden: frozenset[str] = frozenset()) -> RequestRecord:
     times = [start]
     for wait in waits:
         times.append(times[-1] + wait)

@@ -10,24 +10,24 @@ from hypothesis import strategies as st
 
 from jaxserve.kv.paged import Paged
 from jaxserve.load.parts import STAGES, split
-from jaxserve.load.record import Record
+from jaxserve.load.record import RequestRecord
 from jaxserve.load.recorder import Recorder
 from jaxserve.load.served import Served
 from jaxserve.scheduling.chunked import Chunked
 from jaxserve.scheduling.continuous import Continuous
 from jaxserve.scheduling.dynamic import Dynamic
 from jaxserve.scheduling.limits import Limits, QueueRule
-from jaxserve.scheduling.outcome import Outcome
 from jaxserve.scheduling.policy import Policy
 from jaxserve.scheduling.request import Request
 from jaxserve.scheduling.scheduler import Scheduler
 from jaxserve.scheduling.state import State
 from jaxserve.scheduling.static import Static
+from jaxserve.scheduling.step_result import StepResult
 from jaxserve.simulator.run import simulate
 from models.errors import UserError
 
 
-def simulated(policy: Policy, requests: list[Request], step: float = 1.0, pages: int = 1000, **more) -> list[Record]:
+def simulated(policy: Policy, requests: list[Request], step: float = 1.0, pages: int = 1000, **more) -> list[RequestRecord]:
     recorder = Recorder()
     simulate(policy, State.of(Paged.of(pages, 4)), requests, lambda plan: step, watch=recorder, **more)
     return recorder.records()
@@ -94,7 +94,7 @@ def test_every_end_has_its_reason():
     with pytest.raises(UserError):
         scheduler.submit(Request(2, range(4), 9), 0.5)
     assert plan is not None
-    scheduler.fold(plan, Outcome(((1,),)), 1.0)
+    scheduler.update(plan, StepResult(((1,),)), 1.0)
     plan = scheduler.plan(3.0)
     assert plan is not None and plan.expired == (1,)
     scheduler.cancel(0, 3.5)
@@ -167,7 +167,7 @@ def test_they_agree_with_the_books(policy: Policy, load: list[tuple[int, int, in
 
 
 def test_told_one_by_one():
-    told: list[Record] = []
+    told: list[RequestRecord] = []
     recorder = Recorder(told.append)
     simulate(Continuous(), State.of(Paged.of(100, 4)), [Request(0, range(4), 2)], lambda plan: 1.0, watch=recorder)
     assert [record.id for record in told] == [0] and recorder.records() == []

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxserve.load.record import Record
+from jaxserve.load.record import RequestRecord
 from jaxserve.load.result import Pool, Run
 from jaxserve.load.slo import SLO
 from jaxserve.scheduling.step_record import StepRecord
@@ -20,7 +20,7 @@ from tests.jaxserve.load.records import record, served
 STEP = StepRecord(0, 0, "ab", ("decode 2", "prefill 2x8"), 3, 1, 8, 2, 0, 3, 7, None, 0.01, 0.001, 1.5)
 
 
-def run(records: list[Record], **fields: Any) -> Run:
+def run(records: list[RequestRecord], **fields: Any) -> Run:
     return Run.of(records, **{"witness": "measured", "settings": {"seed": 1}, **fields})
 
 
@@ -38,7 +38,7 @@ times = st.floats(0, 1e6) | st.just(math.nan)
     started=times, prefilled=times, cached=st.integers(0, 9), error=st.text(max_size=5),
     reason=st.sampled_from(["length", "stop", "failed", "unfinished"]),
 ), max_size=5), st.integers(0, 2))  # fmt: skip
-def test_there_and_back(records: list[Record], warmup: int):
+def test_there_and_back(records: list[RequestRecord], warmup: int):
     one = run(
         records,
         warmup=warmup,

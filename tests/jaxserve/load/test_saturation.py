@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jaxserve.load.record import Record
+from jaxserve.load.record import RequestRecord
 from jaxserve.load.saturation import judge, saturate
 from jaxserve.load.slo import SLO
 from models.errors import UserError
 from tests.jaxserve.load.records import record, served
 
 
-def queue(rate: float, service: float = 1.0, n: int = 3000, seed: int = 0) -> list[Record]:
+def queue(rate: float, service: float = 1.0, n: int = 3000, seed: int = 0) -> list[RequestRecord]:
     """One server, Poisson arrivals, fixed service (Lindley's recursion); the token comes at the end of the service."""
     rng, free, now, records = np.random.default_rng(seed), 0.0, 0.0, []
     for i in range(n):
@@ -47,7 +47,7 @@ def test_work_that_piles_up_is_no_rate_however_loose_the_limit():
 
 
 def test_everything_holds_or_nothing():
-    def quick(rate: float) -> list[Record]:
+    def quick(rate: float) -> list[RequestRecord]:
         return [served(i, i / rate, 0.001) for i in range(200)]
 
     all_hold = saturate(quick, SLO(ttft={95: 1.0}), low=1.0, high=50.0)
@@ -62,7 +62,7 @@ def test_everything_holds_or_nothing():
 def test_the_admission_limit_is_rate_times_stay():
     """40/s that stay a third of a second are 13.3 at once."""
 
-    def steady(rate: float) -> list[Record]:
+    def steady(rate: float) -> list[RequestRecord]:
         return [served(i, i / rate, 1 / 3) for i in range(200)]
 
     found = saturate(steady, SLO(ttft={95: 1.0}), low=40.0, high=40.0)
@@ -78,7 +78,7 @@ def test_it_begins_too_high():
 def test_refusals_do_not_make_it_fast():
     """A server that refuses all but ten a second is quick at any rate, and holds none of them."""
 
-    def picky(rate: float) -> list[Record]:
+    def picky(rate: float) -> list[RequestRecord]:
         times = [i / rate for i in range(200)]
         return [
             served(i, t, 0.01) if i % max(round(rate / 10), 1) == 0 else record(i, t, reason="refused")

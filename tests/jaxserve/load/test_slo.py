@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxserve.load.record import Record
+from jaxserve.load.record import RequestRecord
 from jaxserve.load.slo import METRICS, SLO
 from models.errors import UserError
 from tests.jaxserve.load.records import record
@@ -124,7 +124,7 @@ def test_an_answer_without_a_token_exceeds_every_limit(metric: str):
 
 
 @st.composite
-def answers(draw: st.DrawFn) -> Record:
+def answers(draw: st.DrawFn) -> RequestRecord:
     gaps = draw(st.lists(st.sampled_from([0.1, 0.5, 2.0]), max_size=4))
     tokens = tuple(itertools.accumulate(gaps))
     more = draw(st.integers(0, 3)) if tokens else 0  # several tokens in a chunk
@@ -132,7 +132,7 @@ def answers(draw: st.DrawFn) -> Record:
 
 
 @given(st.lists(answers(), min_size=1, max_size=12), st.sampled_from(METRICS), st.sampled_from([50, 90, 99]))
-def test_goodput_and_verdict_are_one_rule(records: list[Record], metric: str, q: int):
+def test_goodput_and_verdict_are_one_rule(records: list[RequestRecord], metric: str, q: int):
     """Where every request is good the limit is met, and where none is it is missed."""
     slo = SLO.from_json({metric: {str(q): 0.6}})
     (verdict,) = slo.verdicts(records)

@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 
 from jaxserve.load.metrics import DEFINITIONS
-from jaxserve.load.record import Record
+from jaxserve.load.record import RequestRecord
 from jaxserve.load.result import Run
 from jaxserve.load.saturation import saturate
 from jaxserve.load.slo import SLO
@@ -24,7 +24,7 @@ def text(runs: Sequence[Run], saturation: Any = None) -> str:
     return " ".join(out.getvalue().split())
 
 
-def run(records: Sequence[Record], **fields: Any) -> Run:
+def run(records: Sequence[RequestRecord], **fields: Any) -> Run:
     settings = {"load": "poisson 5/s", "policy": "continuous"}
     return Run.of(records, **{"witness": "measured", "settings": settings, "warm": 0, **fields})
 
@@ -72,7 +72,7 @@ def test_nothing_at_all():
 
 
 def test_several_and_saturation():
-    def quick(rate: float) -> list[Record]:
+    def quick(rate: float) -> list[RequestRecord]:
         return [served(i, i / rate, 0.001 * rate) for i in range(100)]
 
     found = text([run(quick(1.0)), run(quick(2.0))], saturate(quick, SLO(ttft={50: 0.01}), low=1.0))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxserve.kv.prefix_cache import Prefix
+from jaxserve.kv.prefix_cache import PrefixCache
 from jaxserve.load.trace import BLOCK, Blocks, Entry, read_trace, requests
 from models.errors import UserError
 
@@ -70,7 +70,7 @@ def test_equal_blocks_are_equal_tokens(tmp_path: Path):
 def test_the_prefix_tree_finds_the_shared_block(tmp_path: Path):
     """512 tokens are 32 pages of 16."""
     first, second, _ = requests(read(tmp_path, MOONCAKE))
-    tree, before, edges = Prefix.of(16, 1000), -1, {}
+    tree, before, edges = PrefixCache.of(16, 1000), -1, {}
     for i in range(len(first.prompt) // 16):
         edges[before, tuple(first.prompt[16 * i : 16 * i + 16])] = before = i
     assert len(tree.insert(edges).match(second.prompt)) == 32

@@ -8,7 +8,7 @@ from collections import deque
 from typing import Self
 
 from jaxserve.load.client import Item, Known
-from jaxserve.load.record import UNFINISHED, Record
+from jaxserve.load.record import UNFINISHED, RequestRecord
 from tests.jaxserve.load.records import record
 
 
@@ -33,7 +33,7 @@ class Blocking:
         self.now, self.gone = 0.0, ""
         self.waiting: deque[tuple[Item, float, float]] = deque()
         self.running: list[tuple[float, int, Item, float, float]] = []
-        self.done: list[Record] = []
+        self.done: list[RequestRecord] = []
         self.most = 0
 
     def __enter__(self) -> Self:
@@ -56,7 +56,7 @@ class Blocking:
         self.waiting.append((item, intended, self.now))
         self._start()
 
-    def wait(self, until: float) -> list[Record]:
+    def wait(self, until: float) -> list[RequestRecord]:
         if self.done:
             over, self.done = self.done, []
             return over
@@ -76,7 +76,7 @@ class Blocking:
             self._start(end)
         return over
 
-    def stop(self) -> list[Record]:
+    def stop(self) -> list[RequestRecord]:
         left = [(item, intended, sent) for _, _, item, intended, sent in self.running] + list(self.waiting)
         self.running, self.waiting = [], deque()
         return [record(item.id, intended, (), sent=sent, end=self.now, reason=UNFINISHED) for item, intended, sent in left]

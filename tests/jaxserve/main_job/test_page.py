@@ -16,14 +16,14 @@ from costmodel.hardware.ceilings import Ceilings
 from jaxserve.engine.build import silent
 from jaxserve.load.result import Run as Load
 from jaxserve.main_job import job
-from jaxserve.main_job.outcome import Outcome
+from jaxserve.main_job.outcome import DecodeResult
 from jaxserve.main_job.outcome import Run as Batch
 from jaxserve.main_job.page import program_of, records_of, run_of, write_page
 from jaxserve.main_job.rows import Row, StepRecord
-from jaxserve.main_job.settings import Settings
+from jaxserve.main_job.settings import DecodeConfig
 from jaxserve.predict.analytical import Analytical
 from jaxserve.programs.bucket import Bucket
-from jaxserve.programs.buckets import Ladder
+from jaxserve.programs.buckets import Buckets
 from jaxserve.programs.executable import Executable
 from jaxserve.programs.program_set import Program
 from jaxserve.scheduling.plan import Plan
@@ -32,7 +32,7 @@ from models.text.tokenizer import byte_tokenizer
 from tests.jaxserve.served import GREEDY
 
 LIMITS = Ceilings("here", "2026-01-31", 0.0, 20e9, "made up", 100e9, "made up", 200e9, "made up")
-LADDER = Ladder((1, 2), (10,), (2, 4), 4)
+LADDER = Buckets((1, 2), (10,), (2, 4), 4)
 PREDICTOR = Analytical("tiny", LIMITS.chip(), dtype="float32", ladder=LADDER)
 PREFILL, DECODE, ONE = ((2, 4),), ((2, 1),), ((1, 1),)
 
@@ -61,10 +61,10 @@ def batch() -> Batch:
     return Batch(2, rows, STEPS, [], 1.0, 1.0)
 
 
-def outcome(*batches: Batch) -> Outcome:
+def outcome(*batches: Batch) -> DecodeResult:
     names = ("model", "machine", "date", "jax", "kv_dtype", "context", "distinct_prompts")
     facts = {**dict.fromkeys(names, "x"), "dtype": "float32", "page_size": 4}
-    return Outcome(facts, Provenance(), LIMITS, PREDICTOR, 5, [], list(batches), byte_tokenizer(512))
+    return DecodeResult(facts, Provenance(), LIMITS, PREDICTOR, 5, [], list(batches), byte_tokenizer(512))
 
 
 def test_rows_by_hand():
@@ -122,7 +122,7 @@ def test_a_real_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     """Every token of every row has a time, in order, and no step ends before the one before it."""
     monkeypatch.setattr(job, "ceilings", lambda: LIMITS)
     monkeypatch.setattr(job, "choose_dtype", lambda asked, rows: (asked, "as asked"))
-    settings = Settings(model="random:tiny", batches=(3, 1), dtype="float32", max_new_tokens=5, page_size=4)
+    settings = DecodeConfig(model="random:tiny", batches=(3, 1), dtype="float32", max_new_tokens=5, page_size=4)
     found = job.run(settings, silent)
     for batch in found.runs:
         run = run_of(batch, found)

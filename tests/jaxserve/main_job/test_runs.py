@@ -14,8 +14,8 @@ from costmodel.hardware.ceilings import Ceilings
 from jaxserve.engine.build import silent
 from jaxserve.main_job import job
 from jaxserve.main_job.job import make_ladder
-from jaxserve.main_job.outcome import Outcome
-from jaxserve.main_job.settings import Settings
+from jaxserve.main_job.outcome import DecodeResult
+from jaxserve.main_job.settings import DecodeConfig
 from jaxserve.predict.analytical import Analytical
 from models.checkpoint.load import load
 from models.checkpoint.sources import open_checkpoint
@@ -38,15 +38,15 @@ def decode(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     monkeypatch.setattr(job, "choose_dtype", lambda asked, rows: (asked, "as asked"))
     file = tmp_path / "prompts.txt"
 
-    def run(prompts: Sequence[str], **settings: Any) -> Outcome:
+    def run(prompts: Sequence[str], **settings: Any) -> DecodeResult:
         file.write_text("\n".join(prompts))
         options = {"model": "random:tiny", "dtype": "float32", "page_size": 4, "max_new_tokens": 6, "prompt_file": file}
-        return job.run(Settings(**{**options, **settings}), silent)
+        return job.run(DecodeConfig(**{**options, **settings}), silent)
 
     return run
 
 
-def outputs(outcome: Outcome, run: int = 0) -> list[list[int]]:
+def outputs(outcome: DecodeResult, run: int = 0) -> list[list[int]]:
     return [row.output for row in outcome.runs[run].rows]
 
 
@@ -158,7 +158,7 @@ def test_one_token_needs_no_decode_step(decode: Any):
 def test_pages_of_the_pool_are_those_of_its_rows(rows: int, tmp_path: Path):
     """Counted by hand, 3 prompts in turn: one token a byte and 5 new ones of which 4 are run, so 2, 2 and 3 pages of 4 tokens."""
     (tmp_path / "p.txt").write_text("abc\nd\nefghi\n")
-    settings = Settings("random:tiny", (rows,), tmp_path / "p.txt", max_new_tokens=5, page_size=4)
+    settings = DecodeConfig("random:tiny", (rows,), tmp_path / "p.txt", max_new_tokens=5, page_size=4)
     accepted = job.accept(settings)
     assert accepted.pages == {2: 4, 3: 7, 7: 16}[rows]
     assert accepted.pages == sum(len(row.pages) for row in accepted.rows(rows))
@@ -169,7 +169,8 @@ def test_reused_prompts_are_said(distinct: int, said: str):
     names = ("model", "machine", "date", "dtype", "dtype_reason", "kv_dtype")
     facts = {**dict.fromkeys(names, "x"), "rows": 3, "distinct_prompts": distinct}
     assert (
-        f"rows: up to 3, {said}\n" in Outcome(facts, Provenance(), LIMITS, PREDICTOR, 0, [], [], byte_tokenizer(512)).summary()
+        f"rows: up to 3, {said}\n"
+        in DecodeResult(facts, Provenance(), LIMITS, PREDICTOR, 0, [], [], byte_tokenizer(512)).summary()
     )
 
 

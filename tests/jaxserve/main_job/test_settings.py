@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from jaxserve.main_job.settings import Settings
+from jaxserve.main_job.settings import DecodeConfig
 from models.errors import UserError
 
 
 def test_the_largest_batch():
-    assert Settings("m", batches=(1, 64, 8)).rows == 64
+    assert DecodeConfig("m", batches=(1, 64, 8)).rows == 64
 
 
 @pytest.mark.parametrize(
@@ -33,25 +33,25 @@ def test_the_largest_batch():
 )
 def test_refused(change: dict[str, Any], message: str):
     with pytest.raises(UserError, match=message) as caught:
-        Settings("m", **change)
+        DecodeConfig("m", **change)
     assert "\n" not in str(caught.value)
 
 
 def test_compile_cache_must_be_a_folder(tmp_path: Path):
-    Settings("m", compile_cache=tmp_path)
-    Settings("m", compile_cache=tmp_path / "new")
+    DecodeConfig("m", compile_cache=tmp_path)
+    DecodeConfig("m", compile_cache=tmp_path / "new")
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match="file is not a folder; give one, or a name that is not taken"):
-        Settings("m", compile_cache=tmp_path / "file")
+        DecodeConfig("m", compile_cache=tmp_path / "file")
 
 
 def test_compile_cache_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """JAX itself goes on without a cache, and warns for every program."""
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match=r"--compile-cache \S+/file/new/er is not a folder, because of \S+/file; give"):
-        Settings("m", compile_cache=tmp_path / "file" / "new" / "er")
+        DecodeConfig("m", compile_cache=tmp_path / "file" / "new" / "er")
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write anywhere
     with pytest.raises(
         UserError, match=r"--compile-cache \S+/new cannot be written to, because of \S+; give a folder of your own"
     ):
-        Settings("m", compile_cache=tmp_path / "new")
+        DecodeConfig("m", compile_cache=tmp_path / "new")

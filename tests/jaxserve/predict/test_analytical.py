@@ -19,8 +19,8 @@ from costmodel.arch.deployment import Deployment, Storage
 from costmodel.hardware.chips import CHIPS
 from jaxserve.predict.analytical import Analytical
 from jaxserve.predict.step_features import solve
-from jaxserve.programs.buckets import Ladder
-from jaxserve.programs.dispatch import runs
+from jaxserve.programs.buckets import Buckets
+from jaxserve.programs.dispatch import dispatch
 from jaxserve.scheduling.plan import Plan
 from models.errors import UserError
 
@@ -106,8 +106,8 @@ def test_repeated_steps_grow(name: str):
     assert PREDICTORS[name](asked) == pytest.approx(cost, rel=1e-9)
 
 
-LADDER = Ladder((2, 8, 64), (512,), (4, 256), 16, prefills=(1,), drafts=3, steps=4)
-TOGETHER = Ladder((64,), (512,), (4, 256), 16, prefills=(1,), mixed=(8, 64), drafts=3)
+LADDER = Buckets((2, 8, 64), (512,), (4, 256), 16, prefills=(1,), drafts=3, steps=4)
+TOGETHER = Buckets((64,), (512,), (4, 256), 16, prefills=(1,), mixed=(8, 64), drafts=3)
 
 
 @settings(deadline=None)
@@ -178,7 +178,7 @@ def test_together_reads_weights_once():
 
 def test_gather_reads_the_whole_table_of_every_row():
     """3 rows of 100 tokens in a program of 8 with tables of 4 or 512 pages of 16: 131,072 B a token of KV, whatever the rows hold."""
-    ladder = Ladder((8,), (8, 512), (1, 256), 16)
+    ladder = Buckets((8,), (8, 512), (1, 256), 16)
     gather, blockwise = (Analytical("llama-3-8b", H100, ladder=ladder, attention=kind) for kind in ("gather", "blockwise"))
     short, long = plan(*decodes([100] * 3)), plan(*decodes([100, 100, 8000]))
     for asked, width, live in ((short, 8, 300), (long, 512, 8200)):
@@ -188,19 +188,19 @@ def test_gather_reads_the_whole_table_of_every_row():
 
 def test_gather_scores_all_of_it():
     """A chunk that arithmetic bounds: 256 queries meet 8,192 keys in each of 32 layers, 4 x 32 x 128 + 5 x 32 FLOP a pair."""
-    ladder = Ladder((8,), (512,), (1, 256), 16)
+    ladder = Buckets((8,), (512,), (1, 256), 16)
     gather, blockwise = (Analytical("llama-3-8b", H100, ladder=ladder, attention=kind) for kind in ("gather", "blockwise"))
     asked, pairs = plan((0, 256, 1)), 256 * 8192 - 256 * 257 / 2
-    live, given = (each.roofs(each.run_load(runs(asked, ladder)[0])) for each in (blockwise, gather))
+    live, given = (each.roofs(each.run_load(dispatch(asked, ladder)[0])) for each in (blockwise, gather))
     assert given.compute - live.compute == pytest.approx(32 * pairs * (4 * 32 * 128 + 5 * 32) / 989e12, rel=1e-9)
 
 
 def test_gather_scores_drafts_too():
     """3 rows verify 3 drafts in a program of 8: 8 x 4 queries meet 128 keys each; live, 4 queries meet 101 to 104."""
-    ladder = Ladder((8,), (8,), (1, 256), 16, drafts=3)
+    ladder = Buckets((8,), (8,), (1, 256), 16, drafts=3)
     gather, blockwise = (Analytical("llama-3-8b", H100, ladder=ladder, attention=kind) for kind in ("gather", "blockwise"))
     asked = plan(*[(100, 4, 4)] * 3)
-    live, given = (each.roofs(each.run_load(runs(asked, ladder)[0])) for each in (blockwise, gather))
+    live, given = (each.roofs(each.run_load(dispatch(asked, ladder)[0])) for each in (blockwise, gather))
     pairs = 8 * 4 * 128 - 3 * (101 + 102 + 103 + 104)
     assert given.compute - live.compute == pytest.approx(32 * pairs * (4 * 32 * 128 + 5 * 32) / 989e12, rel=1e-9)
 

@@ -11,15 +11,15 @@ from costmodel.calibration.calibration import Calibration
 from costmodel.calibration.device import Device
 from costmodel.calibration.forms import FORMS
 from costmodel.calibration.kernel_step import KernelStep
+from costmodel.calibration.kernels import KernelCalibration
 from costmodel.calibration.parameter import Parameter
-from costmodel.calibration.silicon import Silicon
 from jaxserve.predict.calibrated import Calibrated, KernelCalibrated
-from jaxserve.programs.buckets import Ladder
+from jaxserve.programs.buckets import Buckets
 from jaxserve.scheduling.plan import Plan
 from models.errors import UserError
 
 DEVICE = Device("host", 30e9, 200e9, 2, 32e6)
-LADDER = Ladder((1, 2, 4, 8, 64), (128,), (16, 16), 16, prefills=(4,), mixed=(8, 64))
+LADDER = Buckets((1, 2, 4, 8, 64), (128,), (16, 16), 16, prefills=(4,), mixed=(8, 64))
 
 
 def made(form: str, device: Device = DEVICE) -> Calibration:
@@ -29,7 +29,7 @@ def made(form: str, device: Device = DEVICE) -> Calibration:
 
 MACHINE = Calibrated("llama-3.2-1b", made("engine step"), LADDER, gap=1e-3)
 H100 = Device("h100-sxm", 3.35e12, 989e12, 132, 50 * 2**20)
-SILICON = Silicon(*(made(form, H100) for form in ("gemm", "decode attention", "prefill attention")))
+SILICON = KernelCalibration(*(made(form, H100) for form in ("gemm", "decode attention", "prefill attention")))
 KERNELS = KernelCalibrated("llama-3-8b", SILICON, gap=1e-4)
 
 

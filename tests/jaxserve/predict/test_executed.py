@@ -10,7 +10,7 @@ from costmodel.arch.catalog import as_architecture
 from costmodel.hardware.chip import Chip
 from jaxserve.predict.executed import Executed, rows_of, tiled
 from jaxserve.programs.bucket import Bucket
-from jaxserve.programs.buckets import Ladder
+from jaxserve.programs.buckets import Buckets
 from jaxserve.programs.dispatch import Piece, Run
 from jaxserve.programs.program_set import blank
 from jaxserve.scheduling.plan import Plan
@@ -18,7 +18,7 @@ from models.config.presets import PRESETS
 from models.kv_cache import PagedKV
 from models.loops import loop_trips
 
-LADDER = Ladder((1, 2, 4, 8, 64), (128,), (16, 16), 16, prefills=(4,), mixed=(8,), drafts=3, steps=4)
+LADDER = Buckets((1, 2, 4, 8, 64), (128,), (16, 16), 16, prefills=(4,), mixed=(8,), drafts=3, steps=4)
 UNIT = Chip("unit", 1.0, 1.0, {"float32": 1.0, "bfloat16": 1.0}, "test")
 
 

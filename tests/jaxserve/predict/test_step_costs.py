@@ -9,23 +9,23 @@ from costmodel.hardware.chips import find_chip
 from jaxserve.kv.paged import Paged
 from jaxserve.predict.analytical import Analytical
 from jaxserve.predict.step_costs import StepCosts
-from jaxserve.programs.buckets import Ladder
+from jaxserve.programs.buckets import Buckets
 from jaxserve.reporting.virtual_steps import VirtualSteps
 from jaxserve.scheduling.continuous import Continuous
 from jaxserve.scheduling.limits import Limits
+from jaxserve.scheduling.observer import Observers
 from jaxserve.scheduling.request import Request
 from jaxserve.scheduling.state import State
-from jaxserve.scheduling.watch import Watches
 from jaxserve.simulator.run import simulate
 
 MODEL, CHIP = "llama-3-8b", "h100"
 
 
-def played(requests: list[Request], ladder: Ladder | None = None, ahead: int = 0) -> tuple[StepCosts, VirtualSteps]:
+def played(requests: list[Request], ladder: Buckets | None = None, ahead: int = 0) -> tuple[StepCosts, VirtualSteps]:
     predictor = Analytical(MODEL, CHIP, ladder=ladder)
     costs, steps = StepCosts(predictor, find_chip(CHIP), "bfloat16"), VirtualSteps(ladder, predictor)
     simulate(
-        Continuous(Limits(rows=8, ahead=ahead)), State.of(Paged.of(100, 16)), requests, predictor, watch=Watches(costs, steps)
+        Continuous(Limits(rows=8, ahead=ahead)), State.of(Paged.of(100, 16)), requests, predictor, watch=Observers(costs, steps)
     )
     return costs, steps
 
@@ -49,7 +49,7 @@ def test_one_request_costs_what_its_steps_cost(ahead: int):
 
 def test_programs_are_told_apart_and_their_padding_is_counted():
     """Three rows in a decode of 4, and their prompts in a prefill of 4x64: a row and a piece are padding each time."""
-    ladder = Ladder((4,), (16,), (4, 64), 16)
+    ladder = Buckets((4,), (16,), (4, 64), 16)
     costs, steps = played([Request(id, range(64 * id, 64 * (id + 1)), 3) for id in range(3)], ladder)
     found = {tuple(entry["programs"]): entry for entry in costs.to_json()["steps"]}
     assert {names: entry["steps"] for names, entry in found.items()} == {("prefill 4x64",): 1, ("decode 4",): 2}

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from jaxserve.programs.bucket import Bucket
-from jaxserve.programs.buckets import Ladder, powers
+from jaxserve.programs.buckets import Buckets, powers
 from models.errors import UserError
 
-LADDER = Ladder(batches=(1, 2, 8), widths=(2, 5), chunk=(2, 8), page=4)
-FULL = Ladder((1, 4), (2, 5), (8, 16), 4, prefills=(1, 2), mixed=(2, 4), drafts=3, steps=6)
+LADDER = Buckets(batches=(1, 2, 8), widths=(2, 5), chunk=(2, 8), page=4)
+FULL = Buckets((1, 4), (2, 5), (8, 16), 4, prefills=(1, 2), mixed=(2, 4), drafts=3, steps=6)
 ROWS, PIECES, TOKENS = range(1, 5), range(1, 12), (1, 8, 9, 20)
 
 
@@ -98,7 +98,7 @@ def test_together_takes_the_smallest_that_suffices(verify: bool):
 
 def test_what_was_not_compiled_together_is_none():
     assert FULL.together(5, 1, 1) is None and LADDER.together(1, 1, 1) is None
-    assert Ladder((1,), (1,), (1, 8), 4, mixed=(1,)).together(1, 1, 1, verify=True) is None
+    assert Buckets((1,), (1,), (1, 8), 4, mixed=(1,)).together(1, 1, 1, verify=True) is None
 
 
 def test_every_choice_is_a_bucket_that_is_compiled_and_every_bucket_a_choice():
@@ -154,17 +154,17 @@ def test_what_nothing_fits_is_refused(ask: Any, message: str):
 )
 def test_a_ladder_that_is_none_is_refused(change: dict[str, Any], message: str):
     with pytest.raises(UserError, match=message):
-        Ladder(**{"batches": (1,), "widths": (1,), "chunk": (1, 8), "page": 4, **change})
+        Buckets(**{"batches": (1,), "widths": (1,), "chunk": (1, 8), "page": 4, **change})
 
 
 @pytest.mark.parametrize("ladder", [LADDER, FULL], ids=["plain", "full"])
-def test_through_json_and_back(ladder: Ladder):
-    assert Ladder.from_json(json.loads(json.dumps(ladder.to_json()))) == ladder
+def test_through_json_and_back(ladder: Buckets):
+    assert Buckets.from_json(json.loads(json.dumps(ladder.to_json()))) == ladder
 
 
 def test_what_json_leaves_out_is_the_default():
     given = '{"batches": [1, 2, 8], "widths": [2, 5], "chunk": [2, 8], "page": 4}'
-    assert Ladder.from_json(json.loads(given)) == LADDER
+    assert Buckets.from_json(json.loads(given)) == LADDER
 
 
 @pytest.mark.parametrize(
@@ -188,16 +188,16 @@ def test_what_json_leaves_out_is_the_default():
 )
 def test_nonsense_is_refused(change: dict[str, Any], message: str):
     with pytest.raises(UserError, match=message) as caught:
-        Ladder.from_json({**LADDER.to_json(), **change})
+        Buckets.from_json({**LADDER.to_json(), **change})
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 200
 
 
 @pytest.mark.parametrize("given", [None, [1], "ladder", 3])
 def test_what_is_no_object_is_refused(given: Any):
     with pytest.raises(UserError, match="is no ladder; give an object with batches, widths, chunk and page"):
-        Ladder.from_json(given)
+        Buckets.from_json(given)
 
 
 def test_what_is_missing_is_named():
     with pytest.raises(UserError, match="widths is missing; give batches, widths, chunk and page"):
-        Ladder.from_json({"batches": [1], "chunk": [1, 8], "page": 4})
+        Buckets.from_json({"batches": [1], "chunk": [1, 8], "page": 4})

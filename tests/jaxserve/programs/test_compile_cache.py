@@ -18,8 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxserve.engine.build import choose
-from jaxserve.engine.config import ServeSettings
-from jaxserve.main_job.settings import Settings
+from jaxserve.engine.config import EngineConfig
+from jaxserve.main_job.settings import DecodeConfig
 from jaxserve.programs.compile_cache import ABANDONED, CompileCache, cache_options, check_cache
 from models.errors import UserError
 
@@ -55,15 +55,15 @@ def test_what_can_be_no_folder(tmp_path: Path, name: str, says: str):
     with pytest.raises(UserError, match=f"^--compile-cache .* ?{says}"):
         check_cache(tmp_path / name, "--compile-cache")
     with pytest.raises(UserError, match=says):
-        ServeSettings("random:tiny", rows=1, context=16, compile_cache=tmp_path / name)
+        EngineConfig("random:tiny", rows=1, context=16, compile_cache=tmp_path / name)
     with pytest.raises(UserError, match=says):
-        Settings("random:tiny", compile_cache=tmp_path / name)
+        DecodeConfig("random:tiny", compile_cache=tmp_path / name)
 
 
 @pytest.mark.parametrize("choice", ["", "null\0character", 5, 1.5, b"folder", ["folder"]], ids=repr)
 def test_what_names_no_folder(choice: object):
     with pytest.raises(UserError, match=r"compile_cache is .*; give a folder, or False to keep no compiled programs"):
-        ServeSettings("random:tiny", compile_cache=choice)  # type: ignore[arg-type]
+        EngineConfig("random:tiny", compile_cache=choice)  # type: ignore[arg-type]
 
 
 def test_the_users_own_folder_none_or_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -111,7 +111,7 @@ def test_the_last_of_both_options_counts(arguments: list[str], choice: object):
 
 def test_it_is_made_when_it_is_used_and_not_before(tmp_path: Path):
     folder = tmp_path / "above" / "cache"
-    setup = choose(ServeSettings("random:tiny", dtype="float32", rows=1, context=16, page_size=8, compile_cache=folder))
+    setup = choose(EngineConfig("random:tiny", dtype="float32", rows=1, context=16, page_size=8, compile_cache=folder))
     assert not folder.exists()
     setup.load()
     assert folder.is_dir()

@@ -10,23 +10,23 @@ from hypothesis import strategies as st
 
 from jaxserve.kv.paged import Paged
 from jaxserve.programs.bucket import Bucket
-from jaxserve.programs.buckets import Ladder
-from jaxserve.programs.dispatch import runs
+from jaxserve.programs.buckets import Buckets
+from jaxserve.programs.dispatch import dispatch
 from jaxserve.scheduling.continuous import Continuous
 from jaxserve.scheduling.limits import Limits
-from jaxserve.scheduling.outcome import Outcome
 from jaxserve.scheduling.plan import Plan
 from jaxserve.scheduling.request import Request
 from jaxserve.scheduling.scheduler import Scheduler
 from jaxserve.scheduling.state import State
+from jaxserve.scheduling.step_result import StepResult
 
 sizes = st.lists(st.integers(1, 9), min_size=1, max_size=4, unique=True).map(lambda found: tuple(sorted(found)))
 
 
 @st.composite
-def ladders(draw: st.DrawFn) -> Ladder:
+def ladders(draw: st.DrawFn) -> Buckets:
     rows = draw(st.integers(1, 4))
-    return Ladder(
+    return Buckets(
         batches=tuple(sorted({*draw(sizes), 9})),
         widths=tuple(sorted({*draw(sizes), 16})),
         chunk=(rows, draw(st.integers(5, 8))),
@@ -55,7 +55,7 @@ def plans(draw: st.DrawFn) -> Plan:
     return Plan(0, ids=tuple(range(len(lines))), starts=starts, counts=counts, draws=draws, steps=steps)
 
 
-def least(ladder: Ladder, longest: int, fits: Callable[[Bucket], bool]) -> Bucket | None:
+def least(ladder: Buckets, longest: int, fits: Callable[[Bucket], bool]) -> Bucket | None:
     """Of all buckets that fit, with tables for so many tokens, the one with the fewest rows, then the narrowest table."""
     wide = [one for one in ladder.buckets() if fits(one) and one.width * ladder.page >= longest]
     return min(wide, key=lambda one: (one.shape, one.width), default=None)
@@ -63,9 +63,9 @@ def least(ladder: Ladder, longest: int, fits: Callable[[Bucket], bool]) -> Bucke
 
 @settings(max_examples=300, deadline=None)
 @given(plan=plans(), ladder=ladders())
-def test_each_token_once_in_the_least_programs(plan: Plan, ladder: Ladder):
+def test_each_token_once_in_the_least_programs(plan: Plan, ladder: Buckets):
     """Oracle: every bucket of the ladder is looked at, and every token of the plan is counted."""
-    found, longest = runs(plan, ladder), max(map(sum, zip(plan.starts, plan.counts, strict=True))) + plan.steps - 1
+    found, longest = dispatch(plan, ladder), max(map(sum, zip(plan.starts, plan.counts, strict=True))) + plan.steps - 1
     lines = list(zip(plan.starts, plan.counts, plan.draws, strict=True))
     decodes = [i for i, (_, count, draws) in enumerate(lines) if count == 1 or draws > 1]
     verify = any(count > 1 for i, (_, count, _) in enumerate(lines) if i in decodes)
@@ -104,14 +104,14 @@ def test_each_token_once_in_the_least_programs(plan: Plan, ladder: Ladder):
 @settings(max_examples=100, deadline=None)
 @given(plan=plans())
 def test_without_a_ladder_one_program_runs_all(plan: Plan):
-    (whole,) = runs(plan)
+    (whole,) = dispatch(plan)
     assert whole.bucket is None and whole.steps == plan.steps
     assert sum(whole.counts or [1] * len(whole.starts)) + sum(piece.tokens for piece in whole.pieces) == plan.tokens
 
 
 @given(ladders(), st.lists(st.integers(1, 14), min_size=1, max_size=9), st.integers(0, 4), st.integers(1, 4))
 @settings(max_examples=300, deadline=None)
-def test_no_row_runs_before_those_whose_pages_it_shares(ladder: Ladder, lengths: list[int], decoding: int, page: int):
+def test_no_row_runs_before_those_whose_pages_it_shares(ladder: Buckets, lengths: list[int], decoding: int, page: int):
     """Prompts that begin alike come together, while others decode; each program reads what it or an earlier one has written."""
     state = State.of(Paged.of(200, page, prefix=True))
     scheduler = Scheduler(Continuous(Limits(rows=9)), state)
@@ -122,7 +122,7 @@ def test_no_row_runs_before_those_whose_pages_it_shares(ladder: Ladder, lengths:
         plan = scheduler.plan(0.0)
         assert plan is not None
         ran = []
-        for run in runs(plan, ladder):
+        for run in dispatch(plan, ladder):
             rows = [(row, plan.starts[row], plan.counts[row]) for row in run.rows] + [
                 (p.row, p.start, p.tokens) for p in run.pieces
             ]
@@ -133,7 +133,7 @@ def test_no_row_runs_before_those_whose_pages_it_shares(ladder: Ladder, lengths:
                 assert not missing, f"row {row} of {plan} reads positions {missing}, which nobody has written"
             ran += rows
         assert sum(tokens for _, _, tokens in ran) == plan.tokens
-        scheduler.fold(plan, Outcome(tuple((5,) * draws for draws in plan.draws)), 0.0)
+        scheduler.update(plan, StepResult(tuple((5,) * draws for draws in plan.draws)), 0.0)
 
     for number in range(decoding):
         scheduler.submit(Request(next(ids), (100 + number,), 10), 0.0)
@@ -146,13 +146,13 @@ def test_no_row_runs_before_those_whose_pages_it_shares(ladder: Ladder, lengths:
 
 def test_the_last_token_of_a_prompt_waits_for_the_pages_that_it_reads():
     """A row of one token runs with those that decode, but where it was admitted beside prompts upon whose pages it may stand."""
-    ladder = Ladder((4,), (8,), (2, 8), 4, mixed=(4,))
+    ladder = Buckets((4,), (8,), (2, 8), 4, mixed=(4,))
     plan = Plan(0, ids=(1, 2, 3), starts=(9, 0, 12), counts=(1, 30, 1), draws=(1, 1, 1), admitted=(2, 3))
-    first, second, third = runs(plan, ladder)
+    first, second, third = dispatch(plan, ladder)
     assert first.rows == [0] and [piece.row for piece in first.pieces] == [1, 1]
     assert [piece.row for run in (second, third) for piece in run.pieces] == [1, 1, 2]
     alone = Plan(0, ids=(1, 3), starts=(9, 12), counts=(1, 1), draws=(1, 1), admitted=(3,))
-    assert [list(run.rows) for run in runs(alone, ladder)] == [[0, 1]]
+    assert [list(run.rows) for run in dispatch(alone, ladder)] == [[0, 1]]
 
 
 @given(plans(), st.integers(1, 9))
@@ -161,9 +161,9 @@ def test_one_program_for_all_runs_every_token_as_a_row(plan: Plan, rows: int):
     """In the order of the plan, and as many at once as there are rows."""
     if plan.steps > 1:
         return
-    ladder = Ladder((rows,), (16,), (rows, 1), 4)
+    ladder = Buckets((rows,), (16,), (rows, 1), 4)
     assert ladder.uniform and len(ladder.buckets()) == 1
-    found = runs(plan, ladder)
+    found = dispatch(plan, ladder)
     wanted = [
         (i, at)
         for i, (start, count) in enumerate(zip(plan.starts, plan.counts, strict=True))

@@ -9,7 +9,7 @@ import jax
 import pytest
 
 from costmodel.compile.xla import XlaTotals, in_place, xla_totals
-from jaxserve.programs.multi_step import RepeatedStep
+from jaxserve.programs.multi_step import MultiStep
 from jaxserve.programs.step import Repeat
 from models.kv_cache import ContiguousKV, PagedKV
 from tests.compiling import UNOPTIMISED
@@ -53,7 +53,7 @@ def test_a_loop_of_decodes_does_not_copy_the_pool(kind: Any, scanned: bool, dtyp
     for sequences in (8, 128):
         driver = Driver(*model("gemma3"), sequences=sequences, page=16, context=300, kind=kind, scanned=scanned, dtype=dtype)
         work = dataclasses.replace(driver.work(Rows([None] * 4)), repeat=Repeat.blank(4, 5))
-        step = jax.jit(RepeatedStep(driver.pure, 5), donate_argnums=1)
+        step = jax.jit(MultiStep(driver.pure, 5), donate_argnums=1)
         found.append(xla_totals(step.lower(driver.serving, driver.kv, (work,)).compile(UNOPTIMISED)))
     assert in_place(*found), found
 

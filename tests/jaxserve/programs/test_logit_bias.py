@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxserve.programs import logit_bias as biases
-from jaxserve.programs.logit_bias import Biases
+from jaxserve.programs.logit_bias import LogitBias
 from jaxserve.programs.sampling import RowSampling, sample
 from jaxserve.sampling_params import SamplingParams
 from models.errors import UserError
@@ -22,8 +22,8 @@ biased = jax.jit(biases.biased)
 draw = jax.jit(lambda logits, given, rows, at: sample(biases.biased(logits, given, at), rows, at))
 
 
-def packed(rows: list[SamplingParams], room: int, prompt: int = 5, stops: tuple[int, ...] = ()) -> Biases:
-    found = Biases.blank(len(rows), room)
+def packed(rows: list[SamplingParams], room: int, prompt: int = 5, stops: tuple[int, ...] = ()) -> LogitBias:
+    found = LogitBias.blank(len(rows), room)
     for i, params in enumerate(rows):
         found.put(i, params, prompt, params.stop_set(stops))
     return found
@@ -93,7 +93,7 @@ def test_end_tokens_wait_for_min_tokens():
 
 
 def test_more_entries_than_there_is_room_for_are_refused():
-    found = Biases.blank(1, 3)
+    found = LogitBias.blank(1, 3)
     found.put(0, SamplingParams(logit_bias={1: 1, 2: 1}, min_tokens=1), 5, [7])
     with pytest.raises(UserError, match="a row has 4 biased or held back tokens and the program takes 3; compile it with more"):
         found.put(0, SamplingParams(logit_bias={1: 1, 2: 1}, min_tokens=1), 5, [7, 8])

@@ -13,7 +13,7 @@ import pytest
 from jaxserve.engine.model import load_model
 from jaxserve.programs import memory
 from jaxserve.programs.bucket import Bucket
-from jaxserve.programs.memory import Need, available_bytes, pool_bytes, process_bytes, weight_bytes, workspace_bytes
+from jaxserve.programs.memory import MemoryNeed, available_bytes, pool_bytes, process_bytes, weight_bytes, workspace_bytes
 from jaxserve.programs.program_set import compile_programs
 from jaxserve.programs.step import Step
 from models.checkpoint.load import random_weights
@@ -62,7 +62,7 @@ def test_the_workspace_is_an_estimate_from_above(dtype: str):
 
 def test_check_memory_names_every_number(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(memory, "available_bytes", lambda: 8_000_000_000)
-    fits = Need(weights=5_000_000_000, pool=1_500_000_000, workspace=1_000_000_000, process=500_000_000)
+    fits = MemoryNeed(weights=5_000_000_000, pool=1_500_000_000, workspace=1_000_000_000, process=500_000_000)
     fits.check("this run", "float32", "--batch")  # exactly what there is
     more = fits._replace(pool=2_000_000_000)
     with pytest.raises(UserError) as caught:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from jaxserve.programs.bucket import Bucket
 from jaxserve.programs.features import PLAIN, Features
-from jaxserve.programs.multi_step import RepeatedStep
+from jaxserve.programs.multi_step import MultiStep
 from jaxserve.programs.penalties import Penalties
 from jaxserve.programs.program_set import blank
 from jaxserve.programs.step import STOPS, Output, Repeat, Work
@@ -72,7 +72,7 @@ def check_against_single_steps(make: Any, sampling: list[SamplingParams], ends: 
     """Row i ends at step `ends[i]` by a stop of its own, if it drew that for the first time; others run to the last. Twice in a row."""
     single, driver = make(), make()
     rows, ours = (begin(each, sampling, ends.count(0)) for each in (single, driver))
-    repeated = jax.jit(RepeatedStep(driver.pure, STEPS), donate_argnums=1)
+    repeated = jax.jit(MultiStep(driver.pure, STEPS), donate_argnums=1)
     for _ in range(2):
         work, repeat = driver.work(Rows(ours)), Repeat.blank(len(rows), STEPS)
         drawn, said = one_at_a_time(single, rows, ends)
@@ -153,7 +153,7 @@ def by_hand(tokens: list[int], stops: set[int], steps: int) -> list[int]:
 
 
 ROWS, WIDTH, LONGEST = 3, 12, 5
-TOY = jax.jit(RepeatedStep(Toy(), LONGEST))  # type: ignore[arg-type]
+TOY = jax.jit(MultiStep(Toy(), LONGEST))  # type: ignore[arg-type]
 
 
 @given(

@@ -14,7 +14,7 @@ import pytest
 from costmodel.compile.xla import XlaTotals
 from jaxserve.programs.bucket import Bucket
 from jaxserve.programs.executable import Executable
-from jaxserve.programs.multi_step import repeated_trips
+from jaxserve.programs.multi_step import multi_step_trips
 from jaxserve.programs.program_set import Program, blank, compile_programs
 from jaxserve.programs.step import Step
 from models.kv_cache import PagedKV
@@ -32,7 +32,7 @@ def test_trips_by_hand():
     def trips(start: list[int], ran: list[int]) -> dict[str, float]:
         (work,) = blank(Bucket(((4, 1),), 8, steps=8), 64)
         work.segment.start[: len(start)] = start
-        return repeated_trips(step, kv, work.segment, ran)
+        return multi_step_trips(step, kv, work.segment, ran)
 
     full, local = (f"layer{config.windows.index(window)}/attention/segment0" for window in (None, 6))
     # contexts 63, 64, 65, 66: one block of 64, then two; of the windows those of the tokens from 57 on

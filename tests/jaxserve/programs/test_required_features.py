@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jaxserve.programs.features import PLAIN, Features
-from jaxserve.programs.required_features import needed, union
+from jaxserve.programs.required_features import required_features, union
 from jaxserve.sampling_params import SamplingParams
 
 EOS = (1, 106)
@@ -27,7 +27,7 @@ EOS = (1, 106)
     ],
 )
 def test_the_least_that_serves(params: list[SamplingParams], features: Features):
-    assert needed(params, EOS, 100) == features
+    assert required_features(params, EOS, 100) == features
     for each in params:
         assert features.missing(each, each.stop_set(EOS)) is None
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxserve.load.record import Record
+from jaxserve.load.record import RequestRecord
 from jaxserve.load.result import Pool, Run
 from jaxserve.load.slo import SLO
 from jaxserve.scheduling.step_record import StepRecord
@@ -16,9 +16,9 @@ CHIP = {"name": "made up", "source": "made up", "bandwidth": 20e9, "peak": 150e9
 DECODE, MIXED = ("decode 16",), ("decode 16", "prefill 4x64")
 
 
-def records(count: int = 300, *, seed: int = 0, told: bool = True) -> list[Record]:
+def records(count: int = 300, *, seed: int = 0, told: bool = True) -> list[RequestRecord]:
     """Requests at 5/s, a few of which fail. told: the server tells what it did with them."""
-    draw, found, due = np.random.default_rng(seed), list[Record](), 0.0
+    draw, found, due = np.random.default_rng(seed), list[RequestRecord](), 0.0
     for id in range(count):
         due += float(draw.exponential(0.2))
         waits = draw.exponential([0.0005, 0.001, 0.002, 0.15 if id % 10 else 1.5, 0.08, 0.0003])
@@ -26,7 +26,7 @@ def records(count: int = 300, *, seed: int = 0, told: bool = True) -> list[Recor
         gaps = draw.exponential(0.02, size=int(draw.integers(1, 40))) + (draw.random() < 0.1) * 0.05
         tokens = tuple((first + np.concatenate([[0.0], np.cumsum(gaps)])).tolist())
         prompt = int(draw.integers(10, 400))
-        record = Record(id, due, sent, submitted, ready, started, prefilled, tokens, tokens[-1], prompt, len(tokens))
+        record = RequestRecord(id, due, sent, submitted, ready, started, prefilled, tokens, tokens[-1], prompt, len(tokens))
         if id % 50 == 49:
             record = record._replace(tokens=(), output=0, end=sent + 0.01, reason="failed", error="it went away")
         if id % 50 == 49 or not told:

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("plotly", reason="plotly draws the report; pip install 'jaxserve[report]'")
 
-from jaxserve.load.record import Record
+from jaxserve.load.record import RequestRecord
 from jaxserve.load.result import Pool, Run
 from jaxserve.load.slo import SLO
 from jaxserve.reporting.first_token import first_tokens, groups
@@ -23,10 +23,10 @@ from jaxserve.scheduling.step_record import StepRecord
 from tests.jaxserve.reporting.made import CHIP
 
 
-def record(id: int, due: float, *tokens: float, **more: Any) -> Record:
+def record(id: int, due: float, *tokens: float, **more: Any) -> RequestRecord:
     """Sent 1 ms late, submitted 2 ms later, ready at once, started 4 ms later, prefilled 2 ms before its first token."""
     stages = (due + 0.001, due + 0.003, due + 0.003, due + 0.007, tokens[0] - 0.002 if tokens else math.nan)
-    return Record(id, due, *stages, tokens, more.pop("end", tokens[-1] if tokens else due), 10, len(tokens), **more)
+    return RequestRecord(id, due, *stages, tokens, more.pop("end", tokens[-1] if tokens else due), 10, len(tokens), **more)
 
 
 def step(number: int, at: float, measured: float, **more: Any) -> StepRecord:
@@ -37,7 +37,7 @@ def step(number: int, at: float, measured: float, **more: Any) -> StepRecord:
     return StepRecord(step=number, at=at, measured=measured, **{**values, **more})
 
 
-def run(records: list[Record], **more: Any) -> Run:
+def run(records: list[RequestRecord], **more: Any) -> Run:
     return Run.of(records, **{"witness": "measured", "settings": {}, **more})
 
 

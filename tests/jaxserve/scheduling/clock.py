@@ -11,13 +11,13 @@ import math
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from jaxserve.scheduling.outcome import Outcome
+from jaxserve.scheduling.observer import Observer
 from jaxserve.scheduling.plan import Plan
 from jaxserve.scheduling.policy import Policy
 from jaxserve.scheduling.request import Request
 from jaxserve.scheduling.scheduler import Scheduler
 from jaxserve.scheduling.state import State
-from jaxserve.scheduling.watch import Watch
+from jaxserve.scheduling.step_result import StepResult
 from models.errors import UserError
 
 
@@ -30,9 +30,9 @@ class Played(NamedTuple):
     refused: dict[int, UserError]
 
 
-def one_token(plan: Plan) -> Outcome:
+def one_token(plan: Plan) -> StepResult:
     """What a step comes to where only lengths matter: a token for each draw, and no end but the limit."""
-    return Outcome(tuple([(1,) * draws for draws in plan.draws]))
+    return StepResult(tuple([(1,) * draws for draws in plan.draws]))
 
 
 def play(
@@ -40,10 +40,10 @@ def play(
     state: State,
     requests: Iterable[Request],
     seconds: Callable[[Plan], float] = lambda plan: 1.0,
-    run: Callable[[Plan], Outcome] = one_token,
+    run: Callable[[Plan], StepResult] = one_token,
     *,
     cancels: Iterable[tuple[float, int]] = (),
-    watch: Watch | None = None,
+    watch: Observer | None = None,
     most: int = 100_000,
 ) -> Played:
     """Everything from the first arrival to the last end.
@@ -75,7 +75,7 @@ def play(
                 scheduler.cancel(what, now)
             elif isinstance(what, tuple):
                 plan, outcome = what
-                played.ended.update({end.id: (now, end.reason) for end in scheduler.fold(plan, outcome, now)})
+                played.ended.update({end.id: (now, end.reason) for end in scheduler.update(plan, outcome, now)})
         while new := scheduler.plan(now):
             played.plans.append((now, new))
             outcome = run(new)

@@ -11,19 +11,19 @@ import math
 from jaxserve.kv.paged import Paged
 from jaxserve.scheduling.check import check
 from jaxserve.scheduling.limits import Limits
-from jaxserve.scheduling.outcome import End, Outcome
+from jaxserve.scheduling.observer import Observer, Observers
 from jaxserve.scheduling.plan import Plan
 from jaxserve.scheduling.policy import Policy
 from jaxserve.scheduling.request import Request
 from jaxserve.scheduling.state import State
-from jaxserve.scheduling.watch import Watch, Watches
+from jaxserve.scheduling.step_result import End, StepResult
 from models.errors import UserError
 from tests.jaxserve.scheduling.clock import Played, play
 from tests.jaxserve.scheduling.toy import Device, Toy, mixed
 from tests.jaxserve.scheduling.workloads import Workload
 
 
-class Laws(Watch):
+class Laws(Observer):
     """Books of one run."""
 
     def __init__(self, policy: Policy, device: Device, limits: Limits, *, budget: float = math.inf):
@@ -136,7 +136,7 @@ class Laws(Watch):
                 f"row {row.id}: {known}, not {answer}"
             )
 
-    def folded(self, before: State, plan: Plan, outcome: Outcome, after: State, ends: tuple[End, ...], now: float) -> None:
+    def updated(self, before: State, plan: Plan, outcome: StepResult, after: State, ends: tuple[End, ...], now: float) -> None:
         check(after)
         for row, tokens in zip(plan.rows, outcome.tokens, strict=True):
             if row.id in self.at and row.draws > 1 and plan.steps == 1:
@@ -156,7 +156,9 @@ class Laws(Watch):
             self._leave(end.id)
 
 
-def obeys(policy: Policy, load: Workload, *, memories: int = 1, budget: float = math.inf, log: Watch | None = None) -> Played:
+def obeys(
+    policy: Policy, load: Workload, *, memories: int = 1, budget: float = math.inf, log: Observer | None = None
+) -> Played:
     """Play the workload and check every law, to its end; what came out. `log` sees the run, too."""
     state = State.of(*[load.memory() for _ in range(memories)])
     model = Toy(load.vocabulary)
@@ -166,7 +168,9 @@ def obeys(policy: Policy, load: Workload, *, memories: int = 1, budget: float = 
     def seconds(plan: Plan) -> float:
         return 0.25 + 0.01 * plan.tokens * plan.steps + 0.5 * (mixed(plan.step) % 3)
 
-    played = play(policy, state, load.requests, seconds, device.run, cancels=load.cancels, watch=Watches(watch, log or Watch()))
+    played = play(
+        policy, state, load.requests, seconds, device.run, cancels=load.cancels, watch=Observers(watch, log or Observer())
+    )
     assert played.state.idle
     for worker in played.state.workers:
         assert worker.memory.in_use == 0, "memory is lent to nobody"

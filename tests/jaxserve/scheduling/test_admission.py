@@ -14,10 +14,10 @@ from jaxserve.scheduling.check import check
 from jaxserve.scheduling.chunked import Chunked
 from jaxserve.scheduling.continuous import Continuous
 from jaxserve.scheduling.limits import Limits, QueueRule
-from jaxserve.scheduling.outcome import Outcome, fold
 from jaxserve.scheduling.policy import Policy
 from jaxserve.scheduling.request import QueueFull, Request
 from jaxserve.scheduling.state import State
+from jaxserve.scheduling.step_result import StepResult, update
 from models.errors import UserError
 from tests.jaxserve.scheduling.clock import one_token, play
 
@@ -115,20 +115,20 @@ def test_cancelling_is_possible_at_any_moment(prefix: bool):
         state = submit(state, Request(id, range(7 * id, 7 * id + 7), 9), policy.limits)
     state = cancel(state, 1)  # waits
     plan, state = policy(state, 0.0)
-    state, _ = fold(state, plan, one_token(plan))
+    state, _ = update(state, plan, one_token(plan))
     assert plan.ids == (0,) and plan.draws == (0,)
     state = cancel(state, 0)  # is half-way through its prompt
     check(state)
     assert state.workers[0].memory.in_use == 0 and [row.id for row in state.waiting] == [2, 3, 4]
     for _ in range(3):
         plan, state = policy(state, 0.0)
-        state, _ = fold(state, plan, one_token(plan))
+        state, _ = update(state, plan, one_token(plan))
     assert state.workers[0].cached[2] > 7
     before = policy(state, 0.0)
     plan, running = before
     state = cancel(running, 2)  # decodes, and a step runs with it
     check(state)
-    state, ends = fold(state, plan, Outcome(tuple((5,) * draws for draws in plan.draws), {2: "stop"}))
+    state, ends = update(state, plan, StepResult(tuple((5,) * draws for draws in plan.draws), {2: "stop"}))
     assert not ends and 2 not in state.workers[0].rows
     assert cancel(cancel(state, 2), 99) == state
     assert policy(running, 0.0)[0].idle, "the plan under way is not forgotten in the state before the cancellation"
@@ -139,9 +139,9 @@ def test_cancelling_before_samples_split_cancels_them_all_and_after_it_one():
     policy = Continuous()
     start = submit(State.of(Paged.of(20, 2)), Request(0, range(5), 9, samples=3), policy.limits)
     plan, state = policy(start, 0.0)
-    early, ends = fold(cancel(state, 0), plan, one_token(plan))
+    early, ends = update(cancel(state, 0), plan, one_token(plan))
     assert early.idle and not ends and early.workers[0].memory.in_use == 0
-    late, _ = fold(state, plan, one_token(plan))
+    late, _ = update(state, plan, one_token(plan))
     late = cancel(late, 0)
     assert list(late.workers[0].rows) == [1, 2]
     check(late)

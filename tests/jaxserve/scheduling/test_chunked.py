@@ -10,9 +10,9 @@ from jaxserve.kv.paged import Paged
 from jaxserve.scheduling.admission import submit
 from jaxserve.scheduling.chunked import Chunked
 from jaxserve.scheduling.limits import Limits
-from jaxserve.scheduling.outcome import Outcome, fold
 from jaxserve.scheduling.request import Request
 from jaxserve.scheduling.state import State
+from jaxserve.scheduling.step_result import StepResult, update
 from models.errors import UserError
 from tests.jaxserve.scheduling.clock import play
 from tests.jaxserve.scheduling.laws import obeys
@@ -80,10 +80,10 @@ def test_drafts_leave_every_row_a_token():
         state = submit(state, Request(id, prompt, 20), policy.limits)
     plan, state = policy(state, 0.0)
     assert plan.counts == (1, 1, 3) and plan.draws == (1, 1, 0)
-    state, _ = fold(state, plan, Outcome(((5,), (5,), ()), drafts={0: 3, 1: 1}))
+    state, _ = update(state, plan, StepResult(((5,), (5,), ()), drafts={0: 3, 1: 1}))
     plan, state = policy(state, 0.0)
     assert plan.ids == (0, 1, 2) and plan.counts == (3, 1, 1) and plan.draws == (3, 1, 0)
-    state, _ = fold(state, plan, Outcome(((7, 8), (6,), ())))
+    state, _ = update(state, plan, StepResult(((7, 8), (6,), ())))
     plan, state = policy(state, 0.0)
     assert plan.starts == (3, 2, 4) and plan.counts == (1, 1, 3), "two of three tokens were right; drafts are for one step only"
 

@@ -13,11 +13,11 @@ from jaxserve.kv.slots import Slots
 from jaxserve.scheduling.admission import cancel, submit
 from jaxserve.scheduling.disaggregated import Disaggregated
 from jaxserve.scheduling.limits import Limits
-from jaxserve.scheduling.outcome import fold
 from jaxserve.scheduling.plan import HandOff, Plan
 from jaxserve.scheduling.policy import Policy
 from jaxserve.scheduling.request import Request
 from jaxserve.scheduling.state import State
+from jaxserve.scheduling.step_result import update
 from jaxserve.scheduling.transfer import Link
 from models.errors import UserError
 from tests.jaxserve.scheduling.clock import Played, one_token, play
@@ -72,7 +72,7 @@ def test_memory_stays_lent_on_both_sides_until_the_transfer_has_ended():
     policy = Disaggregated(LINK)
     state = submit(State.of(Paged.of(9, 4), Paged.of(9, 4)), Request(0, range(10), 3), policy.limits)
     plan, state = policy(state, 0.0)
-    state, _ = fold(state, plan, one_token(plan))
+    state, _ = update(state, plan, one_token(plan))
     plan, state = policy(state, 1.0)
     assert len(plan.hand_offs) == 1 and plan.wake == 2.5 and not plan.ids
     assert [worker.memory.in_use for worker in state.workers] == [3, 3]
@@ -178,7 +178,7 @@ def test_workers_take_turns_where_one_thread_runs_them_all():
     for _ in range(12):
         plan, state = policy(state, 0.0)
         turns.append(plan.worker)
-        state, _ = fold(state, plan, one_token(plan))
+        state, _ = update(state, plan, one_token(plan))
     # 1800 prompt tokens are four prefill steps; the first rows that can decode are there once the first hand-over has ended.
     assert turns == [0, 0, 1, 0, 1, 0, 1, 1, 1, 1, 1, 1]
 

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from jaxserve import LLM, generate, replay, simulate
-from jaxserve.engine.config import ServeSettings
+from jaxserve.engine.config import EngineConfig
 from jaxserve.load import __main__ as load
 from jaxserve.scheduling import own
 from jaxserve.scheduling.chunked import Chunked
@@ -138,9 +138,9 @@ def test_a_policy_that_is_made_already():
 
 def test_workers_of_a_policy_that_is_made_already():
     link = Link(token_bytes=1, bandwidth=1e9, latency=0.0)
-    assert ServeSettings(policy=Disaggregated(link, Limits(rows=3), prefill=2), decode_workers=3).workers == 5
-    assert ServeSettings(policy=Disaggregated(link)).workers == 2
-    assert not ServeSettings(policy=Disaggregated(link)).mixes and ServeSettings(policy=Chunked()).mixes
+    assert EngineConfig(policy=Disaggregated(link, Limits(rows=3), prefill=2), decode_workers=3).workers == 5
+    assert EngineConfig(policy=Disaggregated(link)).workers == 2
+    assert not EngineConfig(policy=Disaggregated(link)).mixes and EngineConfig(policy=Chunked()).mixes
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_workers_of_a_policy_that_is_made_already():
 )
 def test_what_is_no_policy(given: dict, message: str):
     with pytest.raises(UserError, match=message) as raised:
-        ServeSettings(**given)
+        EngineConfig(**given)
     assert "\n" not in str(raised.value)
 
 
@@ -185,6 +185,6 @@ def test_a_policy_of_an_unknown_make_is_not_logged(tmp_path: Path):
     from others import Plain  # type: ignore[import-not-found]
 
     plain = Plain(Limits(rows=2))
-    assert own.is_policy(plain) and ServeSettings(policy=plain).most_rows == 2
+    assert own.is_policy(plain) and EngineConfig(policy=plain).most_rows == 2
     with pytest.raises(UserError, match=r"the policy others:Plain can't be written down, .*; make it a frozen dataclass"):
-        ServeSettings(policy=plain, log=tmp_path / "steps.jsonl")
+        EngineConfig(policy=plain, log=tmp_path / "steps.jsonl")

@@ -18,11 +18,11 @@ from jaxserve.kv.paged import Paged
 from jaxserve.scheduling.admission import cancel, submit
 from jaxserve.scheduling.chunked import Chunked
 from jaxserve.scheduling.limits import Limits
-from jaxserve.scheduling.outcome import Outcome, fold
+from jaxserve.scheduling.observer import Observer
 from jaxserve.scheduling.plan import HandOff, Plan, Task
 from jaxserve.scheduling.request import Request
 from jaxserve.scheduling.state import State
-from jaxserve.scheduling.watch import Watch
+from jaxserve.scheduling.step_result import StepResult, update
 from tests.jaxserve.scheduling.clock import play
 from tests.jaxserve.scheduling.toy import Device, Toy
 
@@ -110,7 +110,7 @@ def test_of_tables_only_what_moved_shows():
     assert dataclasses.replace(PLAN, tables=((1, 6), (8,))).digest == PLAN.digest
 
 
-class Recorder(Watch):
+class Recorder(Observer):
     """A log of all that went in, from which the run can be repeated without a model."""
 
     def __init__(self, device: Device) -> None:
@@ -130,7 +130,7 @@ class Recorder(Watch):
         self.log.append(("plan", now))
         self.digests.append(plan.digest)
 
-    def folded(self, before, plan, outcome, after, ends, now):
+    def updated(self, before, plan, outcome, after, ends, now):
         self.log.append(("fold", plan, outcome))
 
 
@@ -142,7 +142,7 @@ def after(policy: Chunked, state: State, entry: tuple) -> tuple[Plan | None, Sta
     if kind == "cancel":
         return None, cancel(state, what[0])
     if kind == "fold":
-        return None, fold(state, *what)[0]
+        return None, update(state, *what)[0]
     return policy(state, what[0])
 
 
@@ -203,4 +203,4 @@ def test_the_state_that_a_plan_was_made_of_is_not_touched():
 
 
 def test_an_outcome_is_a_value():
-    assert Outcome(((1,),), {0: "stop"}) == Outcome(((1,),), {0: "stop"}) != Outcome(((2,),), {0: "stop"})
+    assert StepResult(((1,),), {0: "stop"}) == StepResult(((1,),), {0: "stop"}) != StepResult(((2,),), {0: "stop"})

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 
 from jaxserve.kv.paged import Paged
 from jaxserve.scheduling.limits import Limits
-from jaxserve.scheduling.planning import Planning
+from jaxserve.scheduling.plan_builder import PlanBuilder
 from jaxserve.scheduling.state import State
 from tests.jaxserve.scheduling.laws import Laws, obeys
 from tests.jaxserve.scheduling.workloads import Workload, many, workloads
@@ -64,11 +64,11 @@ def test_it_is_measured_beside_the_policy_it_was_made_from():
 
 
 def test_the_verbs_and_values_that_it_names_exist():
-    planning = Planning(Limits(), State.of(Paged.of(4, 4)), 0.0)
+    planning = PlanBuilder(Limits(), State.of(Paged.of(4, 4)), 0.0)
     verbs = re.findall(r"^\| (`.*`) \|", PAGE, re.MULTILINE)
     assert len(verbs) == 13
     for verb in re.findall(r"`(\w+)", " ".join(verbs)):
-        assert hasattr(Planning, verb) or hasattr(planning, verb), verb
+        assert hasattr(PlanBuilder, verb) or hasattr(planning, verb), verb
 
 
 @settings(many, max_examples=100)

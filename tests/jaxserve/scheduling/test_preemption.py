@@ -10,12 +10,12 @@ from jaxserve.scheduling.admission import submit
 from jaxserve.scheduling.chunked import Chunked
 from jaxserve.scheduling.continuous import Continuous
 from jaxserve.scheduling.limits import Limits, QueueRule
-from jaxserve.scheduling.outcome import fold
 from jaxserve.scheduling.plan import Plan
 from jaxserve.scheduling.policy import Policy
 from jaxserve.scheduling.queue import Queue
 from jaxserve.scheduling.request import Request
 from jaxserve.scheduling.state import State
+from jaxserve.scheduling.step_result import update
 from tests.jaxserve.scheduling.clock import one_token, play
 
 
@@ -89,11 +89,11 @@ def test_who_was_preempted_too_often_is_no_victim_though_it_came_last():
     state = State.of(Paged.of(6, 1))
     state = submit(state, Request(0, (1,), 6), policy.limits)
     plan, state = policy(state, 0.0)
-    state, _ = fold(state, plan, one_token(plan))
+    state, _ = update(state, plan, one_token(plan))
     state = submit(state, Request(1, (1,) * 3, 2), policy.limits)
     state = state._replace(waiting=Queue().add(state.waiting[0]._replace(preemptions=1)))
     plan, state = policy(state, 0.0)
-    state, _ = fold(state, plan, one_token(plan))
+    state, _ = update(state, plan, one_token(plan))
     assert [len(row.table) for row in state.workers[0].rows.values()] == [2, 4]
     plan, state = policy(state, 0.0)
     assert plan.preempted == (0,) and plan.ids == (1,)
@@ -119,12 +119,12 @@ def test_no_memory_is_taken_while_a_step_runs_that_may_end_a_row():
         plan, state = policy(state, 0.0)
         made.append(plan)
         if len(made) > 1:
-            state, _ = fold(state, made[-2], one_token(made[-2]))
+            state, _ = update(state, made[-2], one_token(made[-2]))
     assert [plan.starts for plan in made] == [(0, 0), (1, 1), (2, 2)]
     waits, state = policy(state, 0.0)
     assert waits.idle and not waits.preempted
     outcome = one_token(made[-1])
-    state, ends = fold(state, made[-1], outcome.__class__(outcome.tokens, {0: "stop"}))
+    state, ends = update(state, made[-1], outcome.__class__(outcome.tokens, {0: "stop"}))
     assert [end.id for end in ends] == [0]
     plan, state = policy(state, 0.0)
     assert plan.ids == (1,) and not plan.preempted

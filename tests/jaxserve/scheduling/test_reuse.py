@@ -11,20 +11,20 @@ from jaxserve.scheduling.continuous import Continuous
 from jaxserve.scheduling.disaggregated import Disaggregated
 from jaxserve.scheduling.dynamic import Dynamic
 from jaxserve.scheduling.limits import Limits
+from jaxserve.scheduling.observer import Observer
 from jaxserve.scheduling.plan import Plan
 from jaxserve.scheduling.policy import Policy
 from jaxserve.scheduling.request import Request
 from jaxserve.scheduling.state import State
 from jaxserve.scheduling.static import Static
 from jaxserve.scheduling.transfer import Link
-from jaxserve.scheduling.watch import Watch
 from tests.jaxserve.scheduling.clock import Played, play
 from tests.jaxserve.scheduling.toy import Device, Toy
 
 MODEL = Toy(1_000_003)  # so that answers practically never stop by themselves
 
 
-class Accepting(Watch):
+class Accepting(Observer):
     def __init__(self, device: Device):
         self.device = device
 

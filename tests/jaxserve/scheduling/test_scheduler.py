@@ -13,21 +13,21 @@ from jaxserve.scheduling.admission import cancel, submit
 from jaxserve.scheduling.continuous import Continuous
 from jaxserve.scheduling.dynamic import Dynamic
 from jaxserve.scheduling.limits import Limits, QueueRule
-from jaxserve.scheduling.outcome import End, Outcome, fold
+from jaxserve.scheduling.observer import Observer, Observers
 from jaxserve.scheduling.plan import Plan
 from jaxserve.scheduling.policy import Policy
 from jaxserve.scheduling.request import QueueFull, Request
 from jaxserve.scheduling.scheduler import Scheduler
 from jaxserve.scheduling.state import State
 from jaxserve.scheduling.step_record import StepRecord
-from jaxserve.scheduling.watch import Watch, Watches
+from jaxserve.scheduling.step_result import End, StepResult, update
 from models.errors import UserError
 from tests.jaxserve.scheduling.laws import obeys
 from tests.jaxserve.scheduling.runs import Run, runs
 from tests.jaxserve.scheduling.workloads import many
 
 
-class Chain(Watch):
+class Chain(Observer):
     """Each state must be the one before, changed by what is said to have happened."""
 
     def started(self, policy: Policy, state: State) -> None:
@@ -50,8 +50,8 @@ class Chain(Watch):
         assert before is self.state and (plan, after) == self.policy(before, now)
         self.state = after
 
-    def folded(self, before: State, plan: Plan, outcome: Outcome, after: State, ends: tuple[End, ...], now: float) -> None:
-        assert before is self.state and (after, ends) == fold(before, plan, outcome)
+    def updated(self, before: State, plan: Plan, outcome: StepResult, after: State, ends: tuple[End, ...], now: float) -> None:
+        assert before is self.state and (after, ends) == update(before, plan, outcome)
         self.state = after
 
 
@@ -63,7 +63,7 @@ def test_it_is_the_pure_functions_one_after_the_other(run: Run):
     assert played.state is chain.state
 
 
-class Recorder(Watch):
+class Recorder(Observer):
     """What was seen, in order."""
 
     def __init__(self, seen: list[tuple[Any, ...]], name: str = ""):
@@ -81,7 +81,7 @@ class Recorder(Watch):
     def planned(self, before: State, plan: Plan, after: State, now: float) -> None:
         self.seen.append((self.name, "planned", plan.ids, now))
 
-    def folded(self, before: State, plan: Plan, outcome: Outcome, after: State, ends: tuple[End, ...], now: float) -> None:
+    def updated(self, before: State, plan: Plan, outcome: StepResult, after: State, ends: tuple[End, ...], now: float) -> None:
         self.seen.append((self.name, "folded", ends, now))
 
     def stepped(self, record: StepRecord) -> None:
@@ -101,11 +101,11 @@ def test_a_short_life():
         scheduler.submit(Request(2, (5,), 2), 2.0)
     assert scheduler.state is before
     assert scheduler.plan(2.5) is None  # one step at a time
-    assert scheduler.fold(first, Outcome(((7,),)), 3.0) == ()
+    assert scheduler.update(first, StepResult(((7,),)), 3.0) == ()
     scheduler.cancel(1, 3.5)
     second = scheduler.plan(4.0)
     assert second is not None and (second.ids, second.starts) == ((0,), (2,))
-    assert scheduler.fold(second, Outcome(((8,),)), 5.0) == (End(0, "length"),)
+    assert scheduler.update(second, StepResult(((8,),)), 5.0) == (End(0, "length"),)
     assert scheduler.plan(5.5) is None and scheduler.state.idle
     assert [event[1:] for event in seen] == [
         ("started",),
@@ -137,26 +137,26 @@ def test_a_plan_is_run_once():
     scheduler.submit(Request(0, (5,), 3), 0.0)
     plan = scheduler.plan(0.0)
     assert plan is not None
-    scheduler.fold(plan, Outcome(((1,),)), 1.0)
+    scheduler.update(plan, StepResult(((1,),)), 1.0)
     with pytest.raises(ValueError, match="plan 0 is not the oldest under way"):
-        scheduler.fold(plan, Outcome(((1,),)), 1.0)
+        scheduler.update(plan, StepResult(((1,),)), 1.0)
 
 
 def test_several_watches_see_the_same_in_turn():
     seen: list[tuple[Any, ...]] = []
-    watch = Watches(Recorder(seen, "a"), Recorder(seen, "b"))
+    watch = Observers(Recorder(seen, "a"), Recorder(seen, "b"))
     scheduler = Scheduler(Continuous(), State.of(Paged.of(4, 4)), watch)
     scheduler.submit(Request(0, (5,), 1), 0.0)
     scheduler.cancel(7, 0.0)
     plan = scheduler.plan(0.0)
     assert plan is not None
-    scheduler.fold(plan, Outcome(((1,),)), 1.0)
+    scheduler.update(plan, StepResult(((1,),)), 1.0)
     watch.stepped(StepRecord(0, 0, plan.digest, ("decode 1",), 1, 0, 1, 0, 0, 1, 1, None, 0.01, 0.001, 1.0))
     assert [event[1] for event in seen[::2]] == ["started", "submitted", "cancelled", "planned", "folded", "stepped"]
     assert [(a[0], *a[1:]) for a in seen[::2]] == [("a", *b[1:]) for b in seen[1::2]]
 
 
-class Full(Watch):
+class Full(Observer):
     """A log on a full disk."""
 
     def submitted(self, state: State, request: Request, refused: UserError | None, now: float) -> None:

@@ -8,25 +8,25 @@ from hypothesis import given
 from jaxserve.kv.paged import Paged
 from jaxserve.kv.slots import Slots
 from jaxserve.scheduling.limits import Limits
+from jaxserve.scheduling.observer import Observer
 from jaxserve.scheduling.occupancy import Occupancy
-from jaxserve.scheduling.outcome import Outcome
 from jaxserve.scheduling.plan import Plan
 from jaxserve.scheduling.request import Request
 from jaxserve.scheduling.state import State
 from jaxserve.scheduling.static import Static
-from jaxserve.scheduling.watch import Watch
+from jaxserve.scheduling.step_result import StepResult
 from tests.jaxserve.scheduling.clock import Played, one_token, play
 from tests.jaxserve.scheduling.laws import obeys
 from tests.jaxserve.scheduling.workloads import Workload, many, workloads
 
 
-class Meter(Watch):
+class Meter(Observer):
     """Adds up how full batches were."""
 
     def __init__(self) -> None:
         self.occupancy = Occupancy()
 
-    def folded(self, before: State, plan: Plan, outcome: Outcome, *rest: object) -> None:
+    def updated(self, before: State, plan: Plan, outcome: StepResult, *rest: object) -> None:
         self.occupancy = self.occupancy.after(plan, outcome)
 
 
@@ -83,7 +83,7 @@ def test_several_steps_a_plan_are_counted_as_steps():
 def test_an_early_end_within_several_steps_leaves_its_slot_empty():
     """Two rows over 4 steps; one draws its stop token second: 8 slots, 6 useful, over contexts 5+6+7+8 and 5+6."""
     plan = Plan(0, ids=(0, 1), starts=(4, 4), counts=(1, 1), draws=(4, 4), tables=((0,), (1,)), steps=4, slots=2)
-    occupancy = Occupancy().after(plan, Outcome(((1, 1, 1, 1), (1, 0)), {1: "stop"}))
+    occupancy = Occupancy().after(plan, StepResult(((1, 1, 1, 1), (1, 0)), {1: "stop"}))
     assert occupancy == Occupancy(steps=4, slots=8, useful=6, context=26 + 11)
     assert Occupancy().padded_share == 0
 

@@ -7,9 +7,9 @@ is the digest of that row's own tokens. The oracle of an answer is the same mode
 
 from __future__ import annotations
 
-from jaxserve.scheduling.outcome import Outcome
 from jaxserve.scheduling.plan import HandOff, Plan
 from jaxserve.scheduling.request import Request
+from jaxserve.scheduling.step_result import StepResult
 
 EOS = 0
 PRIME = (1 << 61) - 1
@@ -76,7 +76,7 @@ class Device:
             self.cells[what.target][self._cell(what.target, target, at)] = cell
         assert pages
 
-    def run(self, plan: Plan) -> Outcome:
+    def run(self, plan: Plan) -> StepResult:
         """One plan: copies, then the steps; what it drew."""
         cells = self.cells[plan.worker]
         read = [[(offset, cells[page, offset]) for offset in range(self.pages[plan.worker]) if (page, offset) in cells]
@@ -105,7 +105,7 @@ class Device:
         ready = {
             id: mixed(id, len(self.tokens[id]), 5) % (self.drafts + 1) for id, new in zip(plan.ids, tokens, strict=True) if new
         }
-        return Outcome(tokens, {id: self.ended[id] for id in plan.ids if self.ended.get(id) == "stop"}, ready)
+        return StepResult(tokens, {id: self.ended[id] for id in plan.ids if self.ended.get(id) == "stop"}, ready)
 
     def _cell(self, worker: int, table: tuple[int, ...], at: int) -> tuple[int, int]:
         page = self.pages[worker]

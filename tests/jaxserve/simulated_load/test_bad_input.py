@@ -11,7 +11,7 @@ import pytest
 from costmodel.cli.choices import choose_model
 from jaxserve.deployment.compiled_steps import grid
 from jaxserve.deployment.lengths import Lengths
-from jaxserve.load.asked import Asked
+from jaxserve.load.spec import LoadSpec
 from jaxserve.simulate import main
 from jaxserve.simulated_load import run
 from jaxserve.simulated_load.fault_text import read_fault, told
@@ -133,7 +133,7 @@ def test_bad_input(options: tuple[str, ...], message: str, tmp_path: Path, monke
 
 def test_lengths_of_a_load():
     """Of 3 requests and a burst of 2: the longest runs all its tokens but the last."""
-    load = Asked(rates=(1.0,), prompt="10", output="5", requests=3)
+    load = LoadSpec(rates=(1.0,), prompt="10", output="5", requests=3)
     faults: list[Fault] = [Burst(1.0, 2, 4, 20), Leave(4, at=1.0)]
     assert Lengths.of(load, faults, choose_model("tiny")) == (5, 23, 4)
     assert Lengths.of(load, [], choose_model("tiny")) == (3, 14, 10)

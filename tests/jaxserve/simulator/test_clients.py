@@ -12,9 +12,9 @@ from jaxserve.kv.paged import Paged
 from jaxserve.load.served import Served
 from jaxserve.scheduling.continuous import Continuous
 from jaxserve.scheduling.limits import Limits
+from jaxserve.scheduling.observer import Observer
 from jaxserve.scheduling.request import Request
 from jaxserve.scheduling.state import State
-from jaxserve.scheduling.watch import Watch
 from jaxserve.simulator.clients import ClosedLoop
 from jaxserve.simulator.run import simulate
 from models.errors import UserError
@@ -69,7 +69,7 @@ def test_those_who_are_refused_ask_on():
     assert [(a.id, a.arrival, a.reason) for a in found] == [(0, 0.0, "length"), (1, 2.0, "refused"), (2, 2.0, "length")]
 
 
-class Crowd(Watch):
+class Crowd(Observer):
     """The most requests that were in the system at once."""
 
     def __init__(self) -> None:

@@ -10,19 +10,19 @@ from jaxserve.kv.paged import Paged
 from jaxserve.load.served import Served
 from jaxserve.scheduling.continuous import Continuous
 from jaxserve.scheduling.limits import Limits
+from jaxserve.scheduling.observer import Observer
 from jaxserve.scheduling.plan import Plan
 from jaxserve.scheduling.request import Request
 from jaxserve.scheduling.state import State
-from jaxserve.scheduling.watch import Watch
 from jaxserve.simulator.clients import ClosedLoop
 from jaxserve.simulator.faults import Burst, Fault, Leave, Slow, Stall
-from jaxserve.simulator.run import Simulated, simulate
+from jaxserve.simulator.run import SimulationResult, simulate
 from models.errors import UserError
 
 
 def run(
     *faults: Fault, requests: list[Request] | None = None, clients: int = 0, rows: int = 4
-) -> tuple[Simulated, list[Served]]:
+) -> tuple[SimulationResult, list[Served]]:
     """Steps of 1 s."""
     found: list[Served] = []
     asked = [Request(0, range(3), 4)] if requests is None else requests
@@ -89,7 +89,7 @@ def test_a_burst_with_a_prefix_cache():
     """Its prompts are of tokens that nobody else has, so none is found."""
     found: list[int] = []
 
-    class Looks(Watch):
+    class Looks(Observer):
         def planned(self, before: State, plan: Plan, after: State, now: float) -> None:
             found.extend(start for id, start in zip(plan.ids, plan.starts, strict=True) if id in plan.admitted)
 

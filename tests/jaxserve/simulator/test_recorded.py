@@ -13,10 +13,10 @@ from jaxserve.scheduling.continuous import Continuous
 from jaxserve.scheduling.disaggregated import Disaggregated
 from jaxserve.scheduling.dynamic import Dynamic
 from jaxserve.scheduling.limits import Limits
+from jaxserve.scheduling.observer import Observer, Observers
 from jaxserve.scheduling.plan import Plan
 from jaxserve.scheduling.policy import Policy
 from jaxserve.scheduling.state import State
-from jaxserve.scheduling.watch import Watch, Watches
 from jaxserve.simulator.recorded import Recording
 from jaxserve.simulator.records import simulated
 from jaxserve.simulator.run import simulate
@@ -27,7 +27,7 @@ from tests.jaxserve.engines import ALL_KIT, LINK, PLAIN_KIT, Kit, engine, number
 from tests.jaxserve.steplogs import altered, numbers, small_log, without
 
 
-class Digests(Watch):
+class Digests(Observer):
     def __init__(self) -> None:
         self.found: list[tuple[float, str]] = []
 
@@ -51,7 +51,7 @@ def test_a_real_run_again(policy: Policy, kit: Kit, prefix: bool, drafter: NGram
     path, digests, recorder = tmp_path / "steps.jsonl", Digests(), Recorder()
     workers = 2 if isinstance(policy, Disaggregated) else 1
     with StepLog(path) as log:
-        watch = Watches(digests, recorder, log)
+        watch = Observers(digests, recorder, log)
         served = engine(policy, kit, prefix=prefix, lent=12, drafter=drafter, workers=workers, books=watch)
         handles = []
         for i in range(10):

@@ -16,11 +16,11 @@ from jaxserve.load.served import Served
 from jaxserve.scheduling.continuous import Continuous
 from jaxserve.scheduling.dynamic import Dynamic
 from jaxserve.scheduling.limits import Limits
-from jaxserve.scheduling.outcome import End, Outcome
+from jaxserve.scheduling.observer import Observer, Observers
 from jaxserve.scheduling.plan import Plan
 from jaxserve.scheduling.request import Request
 from jaxserve.scheduling.state import State
-from jaxserve.scheduling.watch import Watch, Watches
+from jaxserve.scheduling.step_result import End, StepResult
 from jaxserve.simulator.run import simulate
 from models.errors import UserError
 from tests.jaxserve.scheduling.clock import play
@@ -29,7 +29,7 @@ from tests.jaxserve.scheduling.toy import Device, Toy, mixed
 from tests.jaxserve.scheduling.workloads import many
 
 
-class Diary(Watch):
+class Diary(Observer):
     """Everything that happens, as plain data."""
 
     def __init__(self) -> None:
@@ -43,14 +43,14 @@ class Diary(Watch):
         for id in plan.admitted:
             self.admitted.setdefault(id, now)
 
-    def folded(self, before: State, plan: Plan, outcome: Outcome, after: State, ends: tuple[End, ...], now: float) -> None:
+    def updated(self, before: State, plan: Plan, outcome: StepResult, after: State, ends: tuple[End, ...], now: float) -> None:
         alive = {row.id for row in (*before.waiting, *before.rows)}
         for id, tokens in zip(plan.ids, outcome.tokens, strict=True):
             if id in alive:
                 self.drawn.setdefault(id, []).extend([now] * len(tokens))
 
 
-class Accepts(Watch):
+class Accepts(Observer):
     """Tells the toy device of requests that were taken in, and of KV that moves."""
 
     def __init__(self, device: Device):
@@ -80,10 +80,10 @@ def test_it_plays_as_the_player_does(run: Run):
         return state, Device(Toy(load.vocabulary), [worker.memory.page for worker in state.workers], load.drafts)
 
     state, device = start()
-    watch = Watches(Accepts(device), diaries[0])
+    watch = Observers(Accepts(device), diaries[0])
     played = play(run.policy, state, load.requests, seconds, device.run, cancels=load.cancels, watch=watch)
     state, device = start()
-    watch = Watches(Accepts(device), diaries[1])
+    watch = Observers(Accepts(device), diaries[1])
     answers: list[Served] = []
     found = simulate(
         run.policy,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from costmodel.sizing import Demand
-from jaxserve.load.record import Record
+from jaxserve.load.record import RequestRecord
 from jaxserve.load.result import Run
 from jaxserve.sizing.measured import Measured
 from models.errors import UserError
@@ -20,7 +20,7 @@ from tests.jaxserve.sizing.studies import FACTS, SHORT, Here
 def run_of(path: Path, *, gap: float, rows: int | None = 128, rate: float = 20.0, **fields: Any) -> Path:
     """A measured run of 80 requests of 1,008 and 16 tokens: 100 ms to the first token, then one each `gap` s."""
     records = [
-        Record(i, i / 20, i / 20, i / 20, i / 20, i / 20, i / 20 + 0.1, tokens, tokens[-1], 1008, 16)
+        RequestRecord(i, i / 20, i / 20, i / 20, i / 20, i / 20, i / 20 + 0.1, tokens, tokens[-1], 1008, 16)
         for i in range(80)
         for tokens in [tuple(i / 20 + 0.1 + gap * n for n in range(16))]
     ]

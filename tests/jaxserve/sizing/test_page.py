@@ -17,8 +17,8 @@ from costmodel.sizing import Placement
 from jaxserve.deployment.step_times import analytical, calibrated
 from jaxserve.size import main
 from jaxserve.sizing import study
-from jaxserve.sizing.asked import Asked
 from jaxserve.sizing.page import run_of
+from jaxserve.sizing.spec import SizingSpec
 from models.errors import UserError
 from tests.jaxserve.sizing.studies import FACTS, SHORT, Here
 
@@ -30,12 +30,12 @@ def charts(path: Path) -> Any:
     return json.loads(found[1])["charts"]
 
 
-def asked(**fields: Any) -> Asked:
+def asked(**fields: Any) -> SizingSpec:
     """The options of a command, as click gives them."""
     given = main.make_context("size", [*SHORT]).params
-    names = {field.name for field in dataclasses.fields(Asked)}
+    names = {field.name for field in dataclasses.fields(SizingSpec)}
     known = {**{name: value for name, value in given.items() if name in names}, "policy": ("chunked",)}
-    return Asked(**{**known, **fields})
+    return SizingSpec(**{**known, **fields})
 
 
 def test_the_run_is_that_of_the_table():

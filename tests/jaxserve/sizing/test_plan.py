@@ -7,10 +7,10 @@ import json
 import shlex
 from typing import Any
 
-from jaxserve.engine.config import ServeSettings
+from jaxserve.engine.config import EngineConfig
 from jaxserve.load.__main__ import main as load
-from jaxserve.load.asked import Asked
 from jaxserve.load.slo import SLO
+from jaxserve.load.spec import LoadSpec
 from tests.jaxserve.sizing.studies import SHORT, Here
 
 
@@ -19,17 +19,17 @@ def parsed(text: str) -> dict[str, Any]:
     words = shlex.split(text.partition(" > ")[0])
     assert words[:3] == ["python", "-m", "jaxserve.load"]
     given = dict(load.make_context("load", words[3:]).params)
-    engine = {field.name: given.pop(field.name) for field in dataclasses.fields(ServeSettings) if field.name in given}
+    engine = {field.name: given.pop(field.name) for field in dataclasses.fields(EngineConfig) if field.name in given}
     slo, url = SLO.parse(given["limits"]), given["url"]
-    asked = Asked(
+    asked = LoadSpec(
         slo=slo,
         **{
             field.name: given[field.name]
-            for field in dataclasses.fields(Asked)
+            for field in dataclasses.fields(LoadSpec)
             if field.name in given and given[field.name] is not None
         },
     )
-    return {"server": None if url else ServeSettings(**engine), "url": url, "asked": asked}
+    return {"server": None if url else EngineConfig(**engine), "url": url, "asked": asked}
 
 
 def test_the_plan_runs_as_it_stands(facts: Any):

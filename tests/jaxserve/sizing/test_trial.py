@@ -7,7 +7,7 @@ import pytest
 from jaxserve.load.slo import SLO
 from jaxserve.scheduling.request import Request
 from jaxserve.sizing.traffic import Traffic, poisson
-from jaxserve.sizing.trial import POLICIES, Configuration, flood, trial
+from jaxserve.sizing.trial import POLICIES, Configuration, saturated_throughput, trial
 from models.errors import UserError
 
 
@@ -89,7 +89,7 @@ def test_a_run_that_is_too_short_says_so():
 
 def test_a_flood_is_never_short_of_work():
     """48 requests of 2 tokens, 5 at a time, steps of 1 s: 5 tokens a second until the last 3 are in, at 18 s, which aren't counted."""
-    found = flood(Configuration("continuous", 5, 8, 99, 4), poisson(1.0, 3, 2, 8, 0), second)
+    found = saturated_throughput(Configuration("continuous", 5, 8, 99, 4), poisson(1.0, 3, 2, 8, 0), second)
     assert (found.tokens_per_s, found.itl, found.batch) == (5.0, 1.0, (96 / 20, 5))
 
 

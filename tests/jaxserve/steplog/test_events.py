@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from jaxserve.scheduling.watch import Watch
-from jaxserve.steplog.replay import rerun
+from jaxserve.scheduling.observer import Observer
+from jaxserve.steplog.replay import replay
 from tests.jaxserve.steplogs import altered, refusal, small_log, unchecked
 
 
@@ -25,7 +25,7 @@ def test_the_last_line_may_be_cut_anywhere(small: Path):
     assert b'"folded"' in lines[-1]
     for gone in (0, 1, 2, last // 2, last - 1, last):
         small.write_bytes(whole[: len(whole) - gone])
-        found = rerun(small, Watch())
+        found = replay(small, Observer())
         cut = len(lines) if 1 < gone < last else None  # without its end of line it is whole still
         assert (found.plans, found.difference, found.cut) == (plans, None, cut), gone
 

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxserve.scheduling.outcome import End, Outcome
+from jaxserve.scheduling.observer import Observer
 from jaxserve.scheduling.plan import Plan
 from jaxserve.scheduling.request import Request
 from jaxserve.scheduling.state import State
 from jaxserve.scheduling.step_record import StepRecord
-from jaxserve.scheduling.watch import Watch
+from jaxserve.scheduling.step_result import End, StepResult
 from jaxserve.simulator.run import simulate
-from jaxserve.steplog.replay import Rerun, rerun
+from jaxserve.steplog.replay import Replay, replay
 from jaxserve.steplog.writer import StepLog
 from models.errors import UserError
 from tests.jaxserve.scheduling.clock import Played
@@ -28,7 +28,7 @@ from tests.jaxserve.scheduling.workloads import many
 from tests.jaxserve.steplogs import altered, numbers, refusal, small_log, timed_log, without
 
 
-class Kept(Watch):
+class Kept(Observer):
     """All that a run shows."""
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class Kept(Watch):
             self.plans.append(plan)
             self.states.append(after)
 
-    def folded(self, before: State, plan: Plan, outcome: Outcome, after: State, ends: tuple[End, ...], now: float) -> None:
+    def updated(self, before: State, plan: Plan, outcome: StepResult, after: State, ends: tuple[End, ...], now: float) -> None:
         self.states.append(after)
         self.ends += ends
 
@@ -76,7 +76,7 @@ def reruns(path: Path, examples: int) -> Counter[str]:
     @given(run=runs())
     def one(run: Run) -> None:
         played, kept = logged(run, path), Kept()
-        found = rerun(path, kept)
+        found = replay(path, kept)
         assert (found.difference, found.cut) == (None, None)
         assert [plan.digest for plan in kept.plans] == [plan.digest for _, plan in played.plans]
         assert kept.plans == [plan for _, plan in played.plans]
@@ -118,7 +118,7 @@ def test_a_changed_plan_is_found_where_it_stands(path: Path, run: Run, data: st.
     digest = f"{int(line['digest'], 16) ^ 1 << data.draw(st.integers(0, 127)):032x}"
     change = data.draw(st.sampled_from([{"digest": digest}, {"slots": line["slots"] + 1}, {"admitted": [77]}]))
     altered(path, plans[at], **change)
-    found = rerun(path, Watch())
+    found = replay(path, Observer())
     assert found.difference is not None
     assert (found.difference.line, found.plans, found.difference.what) == (plans[at], at, f"plan {line['step']}")
 
@@ -135,7 +135,7 @@ def test_a_simulation_writes_the_same_log_each_time_and_it_replays(path: Path, r
         texts.append(path.read_bytes())
     assert texts[0] == texts[1]
     kept = Kept()
-    found = rerun(path, kept)
+    found = replay(path, kept)
     assert (found.header.clock, found.difference, found.plans >= len(kept.plans)) == ("virtual", None, True)
 
 
@@ -147,11 +147,11 @@ def small(tmp_path: Path) -> Path:
 def test_both_plans_are_shown(small: Path):
     """The replayed one, and the logged one with whole tables, which the log tells in parts."""
     text, kept = small.read_text(), Kept()
-    assert rerun(small, kept).difference is None
+    assert replay(small, kept).difference is None
     for at, number in enumerate(numbers(small, "planned")):
         small.write_text(text)
         altered(small, number, digest="0" * 32)
-        found = rerun(small, Watch()).difference
+        found = replay(small, Observer()).difference
         assert found is not None
         assert found.replayed == f"digest {kept.plans[at].digest}\n{kept.plans[at]}"
         assert found.logged.startswith(f"digest {'0' * 32}, but what the line says has digest {kept.plans[at].digest}, so it")
@@ -173,20 +173,20 @@ def test_both_plans_are_shown(small: Path):
 def test_a_changed_story_is_found(small: Path, event: str, change: dict[str, Any]):
     """In the first line of its kind."""
     altered(small, numbers(small, event)[0], **change)
-    assert rerun(small, Watch()).difference is not None
+    assert replay(small, Observer()).difference is not None
 
 
 def test_another_policy_decides_otherwise(small: Path):
     header = json.loads(small.read_text().splitlines()[0])
     altered(small, 1, policy=header["policy"] | {"budget": 4})
-    found = rerun(small, Watch())
+    found = replay(small, Observer())
     assert found.difference is not None and found.difference.what.startswith("plan ")
 
 
 def test_a_missing_outcome_is_found(small: Path):
     """Without it no further step can be planned."""
     without(small, numbers(small, "folded")[1])
-    found = rerun(small, Watch()).difference
+    found = replay(small, Observer()).difference
     assert found is not None and (found.line, found.what) == (numbers(small, "planned")[2], "plan 2")
 
 
@@ -207,12 +207,12 @@ def test_an_outcome_that_does_not_fit_is_named(small: Path):
 
 def test_what_steps_took_comes_through(tmp_path: Path):
     kept = Kept()
-    assert rerun(timed_log(tmp_path / "steps.jsonl"), kept).equal
+    assert replay(timed_log(tmp_path / "steps.jsonl"), kept).equal
     assert [record.programs for record in kept.records] == [(f"step {i}",) for i in range(len(kept.records))]
     assert [record.measured for record in kept.records[:3]] == [0.5, 1.5, 2.5]
 
 
 def test_progress_comes_to_the_size_of_the_file(small: Path):
     sizes: list[int] = []
-    assert isinstance(rerun(small, Watch(), sizes.append), Rerun)
+    assert isinstance(replay(small, Observer(), sizes.append), Replay)
     assert sum(sizes) == small.stat().st_size

@@ -18,29 +18,29 @@ from jaxserve.scheduling.chunked import Chunked
 from jaxserve.scheduling.continuous import Continuous
 from jaxserve.scheduling.disaggregated import Disaggregated
 from jaxserve.scheduling.limits import Limits, QueueRule
-from jaxserve.scheduling.outcome import Outcome
+from jaxserve.scheduling.observer import Observer, Observers
 from jaxserve.scheduling.plan import Plan
 from jaxserve.scheduling.policy import Policy
 from jaxserve.scheduling.request import Request
 from jaxserve.scheduling.state import State
+from jaxserve.scheduling.step_result import StepResult
 from jaxserve.scheduling.transfer import Link
-from jaxserve.scheduling.watch import Watch, Watches
 from jaxserve.steplog.events import EVENTS, GIVEN, Header
-from jaxserve.steplog.replay import Rerun, rerun
+from jaxserve.steplog.replay import Replay, replay
 from jaxserve.steplog.writer import StepLog
 from models.errors import UserError
 from tests.jaxserve.scheduling.clock import one_token, play
 from tests.jaxserve.steplogs import Timed, timed_log, unchecked
 
 
-def stopping(plan: Plan) -> Outcome:
+def stopping(plan: Plan) -> StepResult:
     """All drafts are right; a row that stands at token 6 stops; and every row that goes on has two drafts."""
     tokens = tuple([tuple(range(7, 7 + draws)) for draws in plan.draws])
     ended = {id: "stop" for id, start, draws in zip(plan.ids, plan.starts, plan.draws, strict=True) if draws and start >= 6}
-    return Outcome(tokens, ended, {id: 2 for id in plan.ids if id not in ended})
+    return StepResult(tokens, ended, {id: 2 for id in plan.ids if id not in ended})
 
 
-def written(path: Path, policy: Policy, *memories: Memory, run: Callable[[Plan], Outcome] = one_token) -> Path:
+def written(path: Path, policy: Policy, *memories: Memory, run: Callable[[Plan], StepResult] = one_token) -> Path:
     """Prompts that begin alike, one with two samples, one that is too long, one that waits too long, one whose client goes away."""
     requests = [
         Request(0, (1, 2, 3, 4, 5), 4),
@@ -51,7 +51,7 @@ def written(path: Path, policy: Policy, *memories: Memory, run: Callable[[Plan],
         Request(6, (1, 2, 3), 5, arrival=3.0, seed=7),
     ]
     with StepLog(path) as log:
-        watch = Watches(log, Timed(log))
+        watch = Observers(log, Timed(log))
         play(policy, State.of(*memories), requests, lambda plan: 1.0 + plan.steps / 4, run, cancels=[(6.5, 6)], watch=watch)
     return path
 
@@ -74,11 +74,11 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {name: write(folder / f"{name}.jsonl").read_text() for name, write in LOGS.items()}
 
 
-def replayed(path: Path, lines: list[str]) -> Rerun | None:
+def replayed(path: Path, lines: list[str]) -> Replay | None:
     """None where the log is refused, which is exit code 2."""
     path.write_text("".join(lines))
     try:
-        return rerun(path, Watch())
+        return replay(path, Observer())
     except UserError:
         return None
 

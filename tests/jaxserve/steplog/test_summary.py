@@ -10,14 +10,14 @@ from rich.console import Console
 from jaxserve.kv.paged import Paged
 from jaxserve.scheduling.chunked import Chunked
 from jaxserve.scheduling.disaggregated import Disaggregated
-from jaxserve.scheduling.kinds import Kinds
 from jaxserve.scheduling.limits import Limits
+from jaxserve.scheduling.observer import Observer, Observers
 from jaxserve.scheduling.plan import Plan
 from jaxserve.scheduling.request import Request
 from jaxserve.scheduling.state import State
 from jaxserve.scheduling.step_record import StepRecord
+from jaxserve.scheduling.token_counts import TokenCounts
 from jaxserve.scheduling.transfer import Link
-from jaxserve.scheduling.watch import Watch, Watches
 from jaxserve.steplog.summary import Summary
 from tests.jaxserve.scheduling.clock import play
 from tests.jaxserve.scheduling.laws import obeys
@@ -117,15 +117,15 @@ def test_nothing_happened():
     assert "none" in lines(summary)
 
 
-class Sums(Watch):
+class Sums(Observer):
     """Peaks of memory, and plans with the state that they came with."""
 
     def __init__(self, workers: int) -> None:
-        self.kinds, self.peaks = Kinds(), [0] * workers
+        self.kinds, self.peaks = TokenCounts(), [0] * workers
 
     def planned(self, before: State, plan: Plan, after: State, now: float) -> None:
-        kinds = Kinds.of(plan, after)
-        self.kinds = Kinds(*(a + b for a, b in zip(self.kinds, kinds, strict=True)))
+        kinds = TokenCounts.of(plan, after)
+        self.kinds = TokenCounts(*(a + b for a, b in zip(self.kinds, kinds, strict=True)))
         self.peaks = [max(peak, worker.memory.in_use) for peak, worker in zip(self.peaks, after.workers, strict=True)]
 
 
@@ -133,7 +133,7 @@ class Sums(Watch):
 @given(run=runs())
 def test_sums_of_any_run(run: Run):
     summary, sums = Summary(), Sums(run.workers)
-    played = obeys(run.policy, run.load, memories=run.workers, log=Watches(summary, sums))
+    played = obeys(run.policy, run.load, memories=run.workers, log=Observers(summary, sums))
     found, plans = summary.to_json("virtual"), [plan for _, plan in played.plans]
     for name in ("admitted", "preempted", "expired", "hand_offs"):
         assert found[name] == sum(len(getattr(plan, name)) for plan in plans)

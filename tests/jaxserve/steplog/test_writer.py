@@ -25,16 +25,16 @@ from jaxserve.scheduling.continuous import Continuous
 from jaxserve.scheduling.disaggregated import Disaggregated
 from jaxserve.scheduling.dynamic import Dynamic
 from jaxserve.scheduling.limits import Limits, QueueRule
-from jaxserve.scheduling.outcome import Outcome
+from jaxserve.scheduling.observer import Observer
 from jaxserve.scheduling.plan import Plan
 from jaxserve.scheduling.policy import Policy
 from jaxserve.scheduling.request import Request
 from jaxserve.scheduling.scheduler import Scheduler
 from jaxserve.scheduling.state import State
 from jaxserve.scheduling.step_record import StepRecord
+from jaxserve.scheduling.step_result import StepResult
 from jaxserve.scheduling.transfer import Link
-from jaxserve.scheduling.watch import Watch
-from jaxserve.steplog.replay import rerun
+from jaxserve.steplog.replay import replay
 from jaxserve.steplog.writer import StepLog
 from models.errors import UserError
 from tests.jaxserve.commands import ROOT
@@ -55,10 +55,10 @@ class Logged:
         assert all(len(line.pop("check")) == 16 for line in lines)
         return lines
 
-    def step(self, outcome: Outcome, now: float) -> Plan:
+    def step(self, outcome: StepResult, now: float) -> Plan:
         plan = self.scheduler.plan(now)
         assert plan is not None
-        self.scheduler.fold(plan, outcome, now + 1)
+        self.scheduler.update(plan, outcome, now + 1)
         return plan
 
 
@@ -69,8 +69,8 @@ def test_the_lines_of_a_small_run():
     run.scheduler.submit(Request(1, (7, 8, 9, 6), 9, arrival=0.25, deadline=8.5, priority=2), 0.25)
     with pytest.raises(UserError):
         run.scheduler.submit(Request(2, range(99), 1), 0.5)
-    first = run.step(Outcome(((5,), ()), drafts={0: 2}), 1)
-    second = run.step(Outcome(((5,), (6,)), {1: "stop"}), 2.5)
+    first = run.step(StepResult(((5,), ()), drafts={0: 2}), 1)
+    second = run.step(StepResult(((5,), (6,)), {1: "stop"}), 2.5)
     run.log.stepped(StepRecord(1, 0, second.digest, ("decode 2",), 2, 1, 2, 1, 0, 2, 3, None, 0.5, 0.25, 3.5))
     run.scheduler.cancel(1, 4)
     assert run.scheduler.plan(5) is None  # nothing is written
@@ -118,7 +118,7 @@ def test_what_is_said_is_kept_only_where_plans_depend_on_it(memory: Memory, kept
     run = Logged(Continuous(Limits(2)), memory)
     tokens: list[Any] = list(np.array([7, 8, 9, 5], np.int32))
     run.scheduler.submit(Request(0, tokens[:3], 3), 0)
-    run.step(Outcome(((tokens[3],),)), 1)
+    run.step(StepResult(((tokens[3],),)), 1)
     submitted, folded = run.lines[1], run.lines[-1]
     assert (submitted.get("tokens"), folded.get("tokens"), folded.get("counts")) == (
         ([7, 8, 9], [[5]], None) if kept else (None, None, [1])
@@ -141,7 +141,7 @@ def test_a_plan_without_work_is_written_only_where_it_changes_something():
 def test_hand_offs_and_workers():
     run = Logged(Disaggregated(Link(10, 40.0, 0.5), Limits(2)), Paged.of(4, 4), Paged.of(4, 4))
     run.scheduler.submit(Request(0, range(6), 3), 0)
-    run.step(Outcome(((5,),)), 0)
+    run.step(StepResult(((5,),)), 0)
     run.scheduler.plan(2)  # 60 B at 40 B/s after half a second
     moved = {"id": 0, "source": 0, "target": 1, "pages": [[0, 1], [0, 1]], "start": 0, "stop": 6, "bytes": 60, "seconds": 2.0}
     assert run.lines[-1]["hand_offs"] == [moved] and run.lines[-1]["wake"] == 4.0
@@ -161,7 +161,7 @@ def test_a_run_that_is_killed_leaves_its_log(tmp_path: Path):
     program = """
         import os, signal
         from jaxserve.scheduling.continuous import Continuous
-        from jaxserve.scheduling.outcome import Outcome
+        from jaxserve.scheduling.step_result import Outcome
         from jaxserve.kv.paged import Paged
         from jaxserve.scheduling.request import Request
         from jaxserve.scheduling.scheduler import Scheduler
@@ -171,13 +171,13 @@ def test_a_run_that_is_killed_leaves_its_log(tmp_path: Path):
         scheduler = Scheduler(Continuous(), State.of(Paged.of(9, 4)), StepLog("steps.jsonl"))
         scheduler.submit(Request(0, range(3), 30), 0.0)
         for step in range(7):
-            scheduler.fold(scheduler.plan(step), Outcome(((1,),)), step)
+            scheduler.update(scheduler.plan(step), Outcome(((1,),)), step)
         os.kill(os.getpid(), signal.SIGKILL)
     """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
     child = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], cwd=tmp_path, env=environment, timeout=120)
     assert child.returncode == -signal.SIGKILL
-    found = rerun(tmp_path / "steps.jsonl", Watch())
+    found = replay(tmp_path / "steps.jsonl", Observer())
     assert (found.plans, found.difference, found.cut) == (7, None, None)
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxserve.text.detokenizer import Detokenizer, incomplete
-from jaxserve.text.token_bytes import Pieces
+from jaxserve.text.token_bytes import TokenBytes
 from models.checkpoint.sources import open_checkpoint
 from models.text.tokenizer import Tokenizer
 from tests.jaxserve.texts import FAMILIES, TEXT, Family, family, letters
@@ -18,7 +18,7 @@ from tests.jaxserve.texts import FAMILIES, TEXT, Family, family, letters
 SEEDS = st.integers(0, 2**32)
 
 
-def stream(pieces: Pieces, tokens: list[int], prompt: list[int] | None = None) -> list[str]:
+def stream(pieces: TokenBytes, tokens: list[int], prompt: list[int] | None = None) -> list[str]:
     detokenizer = Detokenizer(pieces, prompt or [])
     return [detokenizer.push(token) for token in tokens]
 
@@ -118,7 +118,7 @@ def smollm2() -> Tokenizer:
 @settings(max_examples=300, deadline=None)
 @given(tokens=st.lists(st.integers(0, 49_151), max_size=40))
 def test_smollm2_any_tokens(smollm2: Tokenizer, tokens: list[int]):
-    pieces = Pieces(smollm2)
+    pieces = TokenBytes(smollm2)
     data = b"".join(pieces.of(token) or b"" for token in tokens)
     assert "".join(stream(pieces, tokens)) + ("\ufffd" if incomplete(data) else "") == smollm2.decode(tokens)
 
@@ -129,4 +129,4 @@ def test_smollm2_any_text(smollm2: Tokenizer, text: str):
     """Of characters whose bytes are in its vocabulary; emoji and CJK are several tokens each."""
     tokens = smollm2.backend.encode(text, add_special_tokens=False).ids
     if smollm2.decode(tokens) == text:  # the text does not spell a special token
-        assert "".join(stream(Pieces(smollm2), tokens)) == text
+        assert "".join(stream(TokenBytes(smollm2), tokens)) == text

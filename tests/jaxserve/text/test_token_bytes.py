@@ -8,7 +8,7 @@ import pytest
 import tokenizers
 from tokenizers import decoders, pre_tokenizers
 
-from jaxserve.text.token_bytes import ALPHABET, Pieces
+from jaxserve.text.token_bytes import ALPHABET, TokenBytes
 from models.errors import UserError
 from models.text.tokenizer import Tokenizer
 from tests.jaxserve.texts import FAMILIES, family, letters, made, metaspace
@@ -28,7 +28,7 @@ def test_a_token_alone_and_after_another(name: str):
     f, whole = family(name), 0
     decode, before = f.tokenizer.decode, f.ids[letters("a")] if name != "bytes" else 97
     for token in range(len(f.ids) + 5):
-        alone, after = (Pieces.of(f.pieces, token, first=first) for first in (True, False))
+        alone, after = (TokenBytes.of(f.pieces, token, first=first) for first in (True, False))
         assert (alone is None) == (after is None) == (token not in f.plain)
         if after is None:
             assert decode([token]) == "" and decode([before, token]) == decode([before])
@@ -46,7 +46,7 @@ def test_a_token_alone_and_after_another(name: str):
 )
 def test_metaspace_schemes(scheme: str, expected: list[str]):
     """Worked out by hand from the rule: in the first token all marks are the prefix, unless there is none; else they are spaces."""
-    pieces = Pieces(metaspace(scheme))
+    pieces = TokenBytes(metaspace(scheme))
     ids = metaspace(scheme).backend.get_vocab()
     assert pieces.of(ids["▁he▁"], first=True) == (b" he " if scheme == "never" else b"he")
     assert pieces.of(ids["▁he▁"]) == b" he " and pieces.of(ids["▁▁"]) == b"  "
@@ -81,5 +81,5 @@ class Custom:
 )
 def test_other_decoders_are_refused(decoder: Any, message: str):
     with pytest.raises(UserError, match=message) as caught:
-        Pieces(with_decoder(decoder))
+        TokenBytes(with_decoder(decoder))
     assert str(caught.value).startswith("test: ") and "\n" not in str(caught.value)

@@ -45,7 +45,7 @@ class Load:
 
 
 @dataclasses.dataclass(frozen=True)
-class Asked:
+class LoadSpec:
     """Attributes are the options of `python -m jaxserve.load`; None where one was not given.
 
     Raises:

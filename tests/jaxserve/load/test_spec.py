@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from jaxserve.load.asked import Asked
 from jaxserve.load.schedule import Closed, Open
 from jaxserve.load.slo import SLO
+from jaxserve.load.spec import LoadSpec
 from models.errors import UserError
 
 TRACE = "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:40.0,10,5\n2023-11-16 18:15:42.0,20,5\n"
@@ -56,7 +56,7 @@ def trace(tmp_path: Path) -> Path:
 )
 def test_contradictions(options: dict[str, Any], said: str):
     with pytest.raises(UserError, match=said):
-        Asked(**options)
+        LoadSpec(**options)
 
 
 def test_of_a_trace(trace: Path):
@@ -68,16 +68,16 @@ def test_of_a_trace(trace: Path):
         ({"time_scale": 0.0}, "time scale"),
     ):
         with pytest.raises(UserError, match=said):
-            Asked(trace=trace, **options)
+            LoadSpec(trace=trace, **options)
     with pytest.raises(UserError, match="no such file"):
-        Asked(trace=trace.parent / "none.csv")
+        LoadSpec(trace=trace.parent / "none.csv")
     trace.write_text(TRACE + "2023-11-16 18:15:43.0,x,5\n")
     with pytest.raises(UserError, match=r"trace\.csv line 4: ContextTokens is 'x'"):
-        Asked(trace=trace)
+        LoadSpec(trace=trace)
 
 
 def test_replay(trace: Path):
-    asked = Asked(trace=trace, time_scale=0.5, length_scale=0.5)
+    asked = LoadSpec(trace=trace, time_scale=0.5, length_scale=0.5)
     (load,) = asked.loads
     schedule = load.schedule(asked.drawn(0)[0])
     assert isinstance(schedule, Open) and [schedule.take(), schedule.take(), schedule.due] == [0.0, 1.0, math.inf]
@@ -86,24 +86,24 @@ def test_replay(trace: Path):
 
 
 def test_which_loads():
-    loads = Asked(clients=(1, 32), think=0.5).loads
+    loads = LoadSpec(clients=(1, 32), think=0.5).loads
     assert [load.name for load in loads] == ["1 client", "32 clients"] and [load.clients for load in loads] == [1, 32]
     assert isinstance(loads[0].schedule(None), Closed)  # type: ignore[arg-type]
-    assert [load.name for load in Asked(rates=(0.5, 20.0)).loads] == ["poisson 0.5/s", "poisson 20/s"]
-    (ramp,) = Asked(rates=(1.0,), arrivals="ramp", to=9.0, over=60.0).loads
+    assert [load.name for load in LoadSpec(rates=(0.5, 20.0)).loads] == ["poisson 0.5/s", "poisson 20/s"]
+    (ramp,) = LoadSpec(rates=(1.0,), arrivals="ramp", to=9.0, over=60.0).loads
     assert not ramp.steady and ramp.arrivals == {"kind": "ramp", "from": 1.0, "to": 9.0, "over": 60.0}
-    gamma = Asked(rates=(1.0,), arrivals="gamma", burstiness=0.5)
+    gamma = LoadSpec(rates=(1.0,), arrivals="gamma", burstiness=0.5)
     assert gamma.at(3.0).arrivals == {"kind": "gamma", "rate": 3.0, "burstiness": 0.5}
 
 
 def test_one_seed_draws_all():
     """Parts have the same lengths and the same draws of time, and prompts of their own; another seed has others."""
-    one, same, other = (Asked(rates=(1.0,), prompt="5-500", requests=20, seed=seed) for seed in (3, 3, 4))
+    one, same, other = (LoadSpec(rates=(1.0,), prompt="5-500", requests=20, seed=seed) for seed in (3, 3, 4))
 
-    def lengths(asked: Asked, part: int) -> list[int]:
+    def lengths(asked: LoadSpec, part: int) -> list[int]:
         return [len(request.prompt) for request in asked.drawn(part)[1]]
 
-    def times(asked: Asked, part: int) -> list[float]:
+    def times(asked: LoadSpec, part: int) -> list[float]:
         schedule = asked.at(2.0).schedule(asked.drawn(part)[0])
         return [schedule.take() for _ in range(20)]
 

@@ -9,7 +9,7 @@ from jaxserve.scheduling.queue import Queue
 from jaxserve.scheduling.state import Row, Worker, seated, without
 
 
-class Workspace:
+class WorkerDraft:
     """What memory is lent to whom. The fields are those of `Worker`, and `queue` and `orders` those of the state."""
 
     def __init__(self, worker: Worker, queue: Queue, orders: int):

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from jaxserve.scheduling.outcome import End, Outcome
 from jaxserve.scheduling.plan import Plan
 from jaxserve.scheduling.policy import Policy
 from jaxserve.scheduling.request import Request
 from jaxserve.scheduling.state import State
 from jaxserve.scheduling.step_record import StepRecord
+from jaxserve.scheduling.step_result import End, StepResult
 from models.errors import UserError
 
 
-class Watch:
+class Observer:
     """Sees nothing; override what is wanted. Times are s on the clock of the scheduler, states those before and after."""
 
     def started(self, policy: Policy, state: State) -> None:
@@ -26,17 +26,17 @@ class Watch:
     def planned(self, before: State, plan: Plan, after: State, now: float) -> None:
         """The policy was asked; the plan may be idle."""
 
-    def folded(self, before: State, plan: Plan, outcome: Outcome, after: State, ends: tuple[End, ...], now: float) -> None:
+    def updated(self, before: State, plan: Plan, outcome: StepResult, after: State, ends: tuple[End, ...], now: float) -> None:
         """A plan was run."""
 
     def stepped(self, record: StepRecord) -> None:
-        """What the step took, from an engine that ran it on a device; comes after `folded`."""
+        """What the step took, from an engine that ran it on a device; comes after `updated`."""
 
 
-class Watches(Watch):
+class Observers(Observer):
     """Several, in turn."""
 
-    def __init__(self, *watches: Watch):
+    def __init__(self, *watches: Observer):
         self.watches = watches
 
     def started(self, policy: Policy, state: State) -> None:
@@ -55,9 +55,9 @@ class Watches(Watch):
         for watch in self.watches:
             watch.planned(before, plan, after, now)
 
-    def folded(self, before: State, plan: Plan, outcome: Outcome, after: State, ends: tuple[End, ...], now: float) -> None:
+    def updated(self, before: State, plan: Plan, outcome: StepResult, after: State, ends: tuple[End, ...], now: float) -> None:
         for watch in self.watches:
-            watch.folded(before, plan, outcome, after, ends, now)
+            watch.updated(before, plan, outcome, after, ends, now)
 
     def stepped(self, record: StepRecord) -> None:
         for watch in self.watches:

@@ -5,20 +5,20 @@ from __future__ import annotations
 from jaxserve.kv.paged import Paged
 from jaxserve.scheduling.chunked import Chunked
 from jaxserve.scheduling.continuous import Continuous
-from jaxserve.scheduling.kinds import Kinds
 from jaxserve.scheduling.limits import Limits
-from jaxserve.scheduling.outcome import Outcome
 from jaxserve.scheduling.request import Request
 from jaxserve.scheduling.scheduler import Scheduler
 from jaxserve.scheduling.state import State
+from jaxserve.scheduling.step_result import StepResult
+from jaxserve.scheduling.token_counts import TokenCounts
 
 
-def stepped(scheduler: Scheduler, *tokens: tuple[int, ...], drafts: dict[int, int] | None = None) -> Kinds:
+def stepped(scheduler: Scheduler, *tokens: tuple[int, ...], drafts: dict[int, int] | None = None) -> TokenCounts:
     """One step that draws these tokens: the kinds of those that it runs."""
     plan = scheduler.plan(0.0)
     assert plan is not None
-    kinds = Kinds.of(plan, scheduler.state)
-    scheduler.fold(plan, Outcome(tokens, drafts=drafts or {}), 0.0)
+    kinds = TokenCounts.of(plan, scheduler.state)
+    scheduler.update(plan, StepResult(tokens, drafts=drafts or {}), 0.0)
     return kinds
 
 

@@ -8,7 +8,7 @@ from jaxserve.scheduling.plan import Plan
 from jaxserve.scheduling.state import State
 
 
-class Kinds(NamedTuple):
+class TokenCounts(NamedTuple):
     """How many tokens a step runs of each kind; over all its `steps`, if it has several and no row ends early."""
 
     prefill: int = 0  # of prompts, and of answers that run again after a preemption
@@ -16,7 +16,7 @@ class Kinds(NamedTuple):
     draft: int = 0  # to be verified
 
     @classmethod
-    def of(cls, plan: Plan, after: State) -> Kinds:
+    def of(cls, plan: Plan, after: State) -> TokenCounts:
         """Args:
         plan: any.
         after: the state that the policy gave with it, or any later one that knows all of its rows.

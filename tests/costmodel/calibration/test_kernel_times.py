@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from costmodel.calibration.tables import read_times
+from costmodel.calibration.kernel_times import read_times
 from models.errors import UserError
 
 

@@ -9,17 +9,17 @@ from costmodel.capacity import Fit, Pool
 from costmodel.cli.choices import ModelChoice, choose_chip, choose_model
 from costmodel.hardware.chip import Chip
 from costmodel.sizing import Goal, Placement
-from jaxserve.deployment.kv_pool import beside, pool_of
+from jaxserve.deployment.kv_pool import memory_besides_kv, pool_of
 from jaxserve.deployment.step_times import check_sources
-from jaxserve.load.asked import check_kept
 from jaxserve.load.slo import SLO
+from jaxserve.load.spec import check_kept
 from jaxserve.sizing.traffic import Traffic, from_trace, poisson, split
 from jaxserve.sizing.trial import Configuration
 from models.errors import UserError
 
 
 @dataclasses.dataclass(frozen=True)
-class Asked:
+class SizingSpec:
     """The options of the command; see its --help. Sizes are B, times s, rates requests a second.
 
     Attributes:
@@ -114,7 +114,7 @@ class Asked:
 
     def fit(self, placement: Placement, rows: int) -> Fit:
         """What is beside the KV pool, and whether that fits with it: a step of `rows` sequences that runs a budget's worth of tokens."""
-        return beside(placement, self.kv_pool, rows, max(self.budget, rows), self.reserve)
+        return memory_besides_kv(placement, self.kv_pool, rows, max(self.budget, rows), self.reserve)
 
     def pool(self, placement: Placement, found: Fit) -> Pool:
         """The pool that was asked for, or all that is left. Raises UserError where nothing is."""

@@ -1,6 +1,6 @@
 """One plan in the making: the verbs of which every policy is composed.
 
-A policy makes a `Planning` of the state, says who runs, and takes the plan and the next state out of it. The state it was made of is
+A policy makes a `PlanBuilder` of the state, says who runs, and takes the plan and the next state out of it. The state it was made of is
 not touched, so a policy stays a pure function.
 """
 
@@ -15,16 +15,16 @@ from jaxserve.scheduling.limits import Limits
 from jaxserve.scheduling.plan import HandOff, Plan
 from jaxserve.scheduling.queue import Queue
 from jaxserve.scheduling.state import Row, State, Worker, without
-from jaxserve.scheduling.workspace import Workspace
+from jaxserve.scheduling.worker_draft import WorkerDraft
 
 
-class Planning:
+class PlanBuilder:
     """The next step of one worker. Rows come into the plan in the order in which they are named."""
 
     def __init__(self, limits: Limits, state: State, now: float, worker: int = 0):
         self.limits, self.index, self.now = limits, worker, now
         self.state, self.expired = expire(state, limits, now)
-        self.desk = Workspace(state.workers[worker], self.state.waiting, state.orders)
+        self.desk = WorkerDraft(state.workers[worker], self.state.waiting, state.orders)
         # No more can be planned until an outcome is known. It starts so where as many plans are under way as may be, and becomes so
         # where a row would have to give up its memory: a plan that is under way may be about to end some row.
         self.waits = len(self.desk.before.flying) > limits.ahead

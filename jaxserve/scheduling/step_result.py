@@ -1,4 +1,4 @@
-"""What a step did, and how that goes back into the state. The engine and the simulator call the same `fold`."""
+"""What a step did, and how that goes back into the state. The engine and the simulator call the same `update`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jaxserve.scheduling.state import Row, State, Worker, seated
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Outcome:
+class StepResult:
     """What became of a plan's rows.
 
     Attributes:
@@ -36,7 +36,7 @@ class End(NamedTuple):
     reason: str  # what the outcome said, or "length"
 
 
-def fold(state: State, plan: Plan, outcome: Outcome) -> tuple[State, tuple[End, ...]]:
+def update(state: State, plan: Plan, outcome: StepResult) -> tuple[State, tuple[End, ...]]:
     """The state after a plan was run, and the rows that it ended, in the order of the plan.
 
     Where a row stands was settled when the plan was made, but for rows that verified drafts. So what is left to do is to take out
@@ -89,7 +89,7 @@ def _with(state: State, index: int, worker: Worker) -> State:
     return state._replace(workers=(*state.workers[:index], worker, *state.workers[index + 1 :]))
 
 
-def _settled(worker: Worker, plan: Plan, outcome: Outcome) -> Worker:
+def _settled(worker: Worker, plan: Plan, outcome: StepResult) -> Worker:
     """Rows that verified drafts: one token was counted in advance, now as many as were accepted."""
     cached = dict(worker.cached)
     for id, draws, tokens in zip(plan.ids, plan.draws, outcome.tokens, strict=True):
@@ -98,7 +98,7 @@ def _settled(worker: Worker, plan: Plan, outcome: Outcome) -> Worker:
     return worker._replace(cached=cached)
 
 
-def _published(worker: Worker, plan: Plan, outcome: Outcome) -> Worker:
+def _published(worker: Worker, plan: Plan, outcome: StepResult) -> Worker:
     """Keep the tokens of the answers, and let others find every page that this step has filled."""
     memory, tails, page = worker.memory, dict(worker.tails), worker.memory.page
     filled: dict[int, tuple[int, int]] = {}

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from costmodel.calibration.coverage import coverage
-from costmodel.calibration.silicon import Silicon, decode_table, gemm_table, h100, prefill_table
+from costmodel.calibration.kernels import KernelCalibration, decode_table, gemm_table, h100, prefill_table
 from costmodel.calibration.transfer import SPREAD, transfer
 from costmodel.hardware.chips import CHIPS
 from models.errors import UserError
@@ -71,7 +71,7 @@ def test_intervals_cover_what_they_claim(name: str):
 def test_a_chip_that_was_never_fitted():
     """Few rows over large weights take as much longer as its bandwidth is smaller, and the interval says that it is less sure."""
     silicon = h100(FOLDER)
-    assert Silicon.from_json(json.loads(json.dumps(silicon.to_json()))) == silicon
+    assert KernelCalibration.from_json(json.loads(json.dumps(silicon.to_json()))) == silicon
     there = transfer(silicon, CHIPS["rtx-4090"])
     assert there.gemm.values == silicon.gemm.values and there.device.name == "rtx-4090"
     features = {"m": 1, "n": 65536, "k": 65536}

@@ -16,8 +16,8 @@ from costmodel.calibration.fit import fit
 from costmodel.calibration.form import Features, Form, Values
 from costmodel.calibration.gemm import Gemm
 from costmodel.calibration.held_out import HeldOut, hold_out
+from costmodel.calibration.kernel_times import read_times
 from costmodel.calibration.prefill_attention import PrefillAttention, pieces
-from costmodel.calibration.tables import read_times
 from costmodel.hardware.chips import find_chip
 from models.errors import UserError
 
@@ -70,7 +70,7 @@ class Kernel(NamedTuple):
         return Calibration(self.form.name, self.device, found.parameters(self.form), errors, int(chosen.sum()), self.source)
 
 
-class Silicon(NamedTuple):
+class KernelCalibration(NamedTuple):
     """The three of them, on one chip."""
 
     gemm: Calibration
@@ -129,13 +129,13 @@ def prefill_table(folder: Path) -> Kernel:
 
 
 @functools.cache  # several runs of one process ask for the same
-def h100(folder: Path) -> Silicon:
+def h100(folder: Path) -> KernelCalibration:
     """The kernels of a folder of tables. Takes some seconds.
 
     Raises:
       UserError: a table is missing or makes no sense.
     """
-    return Silicon(*(table(folder).sample().calibrate() for table in (gemm_table, decode_table, prefill_table)))
+    return KernelCalibration(*(table(folder).sample().calibrate() for table in (gemm_table, decode_table, prefill_table)))
 
 
 def _device() -> Device:

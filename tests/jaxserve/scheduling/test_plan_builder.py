@@ -9,12 +9,12 @@ from hypothesis import given, settings
 
 from jaxserve.kv.paged import Paged
 from jaxserve.scheduling.limits import Limits
-from jaxserve.scheduling.outcome import Outcome
 from jaxserve.scheduling.plan import Plan
-from jaxserve.scheduling.planning import Planning
+from jaxserve.scheduling.plan_builder import PlanBuilder
 from jaxserve.scheduling.request import Request
 from jaxserve.scheduling.scheduler import Scheduler
 from jaxserve.scheduling.state import State
+from jaxserve.scheduling.step_result import StepResult
 from tests.jaxserve.scheduling.laws import Laws, obeys
 from tests.jaxserve.scheduling.workloads import Workload, many, workloads
 
@@ -27,7 +27,7 @@ class Turns:
     multi_step: int = 1
 
     def __call__(self, state: State, now: float) -> tuple[Plan, State]:
-        step = Planning(self.limits, state, now)
+        step = PlanBuilder(self.limits, state, now)
         fresh = [row for row in step.queue if not row.ran]
         if fresh and sum(row.width for row in step.rows.values()) + fresh[0].width > self.limits.rows:
             longest = max(step.rows.values(), key=lambda row: step.cached[row.id])
@@ -63,7 +63,7 @@ def test_a_place_is_made_for_who_has_never_run():
             break
         seen.append((plan.preempted, plan.admitted, plan.ids))
         if plan.ids:
-            scheduler.fold(plan, Outcome(tuple((7,) * draws for draws in plan.draws)), now + 0.5)
+            scheduler.update(plan, StepResult(tuple((7,) * draws for draws in plan.draws)), now + 0.5)
     assert seen == [
         ((), (0,), (0,)),
         ((), (), (0,)),
@@ -84,17 +84,17 @@ def test_what_is_cached_who_drew_and_what_is_under_way():
     scheduler = Scheduler(Turns(limits), state)
     for request in (Request(0, (1, 2, 3), 4), Request(1, (9,), 4)):
         scheduler.submit(request, 0.0)
-    step = Planning(limits, scheduler.state, 0.0)
+    step = PlanBuilder(limits, scheduler.state, 0.0)
     first, second = step.queue
     assert step.admit(first, 2) == 2 and step.admit(second) == 1
     assert dict(step.cached) == {0: 2, 1: 1} and not step.drew and step.flying == ()
     plan, state = step.done()
-    after = Planning(limits, state, 1.0)
+    after = PlanBuilder(limits, state, 1.0)
     assert dict(after.drew) == {1: 0.0} and after.flying == (plan,) and after.now == 1.0
     assert not after.preempt(after.rows[1]), "the plan that is under way may end it"
     assert after.decode() == 1 and after.prefill(after.partial[0], 9) == 1
     _, state = after.done()
-    assert dict(Planning(limits, state, 2.0).drew) == {0: 1.0, 1: 1.0}
+    assert dict(PlanBuilder(limits, state, 2.0).drew) == {0: 1.0, 1: 1.0}
 
 
 def test_who_can_be_preempted():
@@ -105,8 +105,8 @@ def test_who_can_be_preempted():
         scheduler.submit(request, 0.0)
     plan = scheduler.plan(0.0)
     assert plan is not None and plan.admitted == (0, 1)
-    scheduler.fold(plan, Outcome(((5,), (5,))), 0.5)
-    step = Planning(limits, scheduler.state, 1.0)
+    scheduler.update(plan, StepResult(((5,), (5,))), 0.5)
+    step = PlanBuilder(limits, scheduler.state, 1.0)
     (third,) = step.queue
     assert not step.preempt(third)
     row = step.rows[1]
@@ -114,6 +114,6 @@ def test_who_can_be_preempted():
     assert step.admit(third) == 0
     assert step.decode() == 1 and not step.preempt(step.rows[0])
     _, state = step.done()
-    assert not Planning(limits, state, 2.0).drew.get(1)
-    again = Planning(limits, state, 2.0)
+    assert not PlanBuilder(limits, state, 2.0).drew.get(1)
+    again = PlanBuilder(limits, state, 2.0)
     assert [row.id for row in again.queue] == [1, 2] and again.queue[0].preemptions == 1
