@@ -79,3 +79,18 @@ def test_make_targets_that_it_names_exist():
 def test_paths_that_it_names_exist():
     for name in re.findall(r"`((?:models|costmodel|jaxserve|scripts|docs)/[\w/.-]*)`", README):
         assert (ROOT / name).exists(), name
+
+
+def test_the_first_screen_shows_the_lesson_as_the_command_prints_it(tmp_path: Path):
+    """At most 100 columns and 12 rows, and every figure the command's own."""
+    table = README.split("```text\n")[1].split("```")[0].splitlines()
+    assert len(table) <= 12 and max(map(len, table)) <= 100
+    command = re.search(r"by the analytical model alone \(`python (.*)`\)", README)
+    assert command
+    printed = run(*command[1].split(), cwd=tmp_path).stdout.splitlines()
+    rows = {tuple(line.split()) for line in printed}
+    assert all(tuple(line.split()) in rows for line in table)
+
+
+def test_what_comes_after_the_first_screen_is_short():
+    assert len(README.split("## Install")[1].splitlines()) <= 150
