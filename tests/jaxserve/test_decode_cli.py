@@ -99,7 +99,7 @@ def test_a_traceback_on_request(here: Any, monkeypatch: pytest.MonkeyPatch):
 
 
 def test_a_fault_of_ours_leaves_the_process_with_1(tmp_path: Path):
-    source = "from costmodel import cli\nfrom jaxserve import decode, job\njob.run = lambda *_: 1 / 0\ncli.run(decode.main, [])"
+    source = "from costmodel.terminal import cli\nfrom jaxserve import decode\nfrom jaxserve.main_job import job\njob.run = lambda *_: 1 / 0\ncli.run(decode.main, [])"
     found = subprocess.run(
         [sys.executable, "-c", source], capture_output=True, text=True, timeout=300, env=commands.environment(tmp_path)
     )
@@ -156,7 +156,7 @@ def test_a_reader_who_leaves_is_no_error(tmp_path: Path):
 def test_ctrl_c(seconds: float, tmp_path: Path):
     """While JAX is imported, while programs compile or later: the job would go on for hours."""
     options = [*TINY, "--batch", ",".join(["64"] * 200), "--max-new-tokens", "800", "--dtype", "float32"]
-    imports = "from costmodel import cli\nfrom jaxserve import decode\n"
+    imports = "from costmodel.terminal import cli\nfrom jaxserve import decode\n"
     source = f"{imports}print('on', flush=True)\ncli.run(decode.main, {options})"
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a child inherits it where it is ignored, as under nohup
     try:

@@ -55,7 +55,7 @@ def test_too_small(text: str, least: int):
 def ended(body: str, stdout: int = subprocess.PIPE, before: tuple[str, ...] = ()) -> tuple[int, str]:
     """(exit code, standard error) of a process whose command has this body, started by the program `before`."""
     program = (
-        f"import sys, click, rich\nfrom costmodel import cli\n@click.command()\ndef command():\n    {body}\ncli.run(command)"
+        f"import sys, click, rich\nfrom costmodel.terminal import cli\n@click.command()\ndef command():\n    {body}\ncli.run(command)"
     )
     command = [*before, sys.executable, "-c", program]
     child = subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, text=True, cwd=ROOT, timeout=60)

@@ -129,7 +129,7 @@ def child(body: str, *before: str) -> tuple[int, str, str]:
     """(exit code, standard output, standard error) of a process whose command has this body; started by `before`."""
     lines = "\n    ".join(["import os, signal, time", *body.splitlines()])
     program = (
-        f"import click\nfrom costmodel import cli, endings\n@click.command()\ndef command():\n    {lines}\ncli.run(command)"
+        f"import click\nfrom costmodel.terminal import cli, endings\n@click.command()\ndef command():\n    {lines}\ncli.run(command)"
     )
     done = subprocess.run([*before, sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, timeout=60)
     return done.returncode, done.stdout, done.stderr
@@ -159,7 +159,7 @@ def test_a_second_signal_ends_at_once_what_the_first_began_to_end():
 
 def test_a_terminal_that_is_closed():
     """The system sends SIGHUP, and what is written goes nowhere: no traceback that nobody could see, and the code is the same."""
-    program = "import click, time\nfrom costmodel import cli\n@click.command()\ndef command():\n    print('on', flush=True)\n"
+    program = "import click, time\nfrom costmodel.terminal import cli\n@click.command()\ndef command():\n    print('on', flush=True)\n"
     program += "    time.sleep(50)\ncli.run(command)"
     number, terminal = pty.fork()
     if not number:

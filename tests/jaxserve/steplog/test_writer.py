@@ -161,7 +161,7 @@ def test_a_run_that_is_killed_leaves_its_log(tmp_path: Path):
     program = """
         import os, signal
         from jaxserve.scheduling.continuous import Continuous
-        from jaxserve.scheduling.step_result import Outcome
+        from jaxserve.scheduling.step_result import StepResult
         from jaxserve.kv.paged import Paged
         from jaxserve.scheduling.request import Request
         from jaxserve.scheduling.scheduler import Scheduler
@@ -171,7 +171,7 @@ def test_a_run_that_is_killed_leaves_its_log(tmp_path: Path):
         scheduler = Scheduler(Continuous(), State.of(Paged.of(9, 4)), StepLog("steps.jsonl"))
         scheduler.submit(Request(0, range(3), 30), 0.0)
         for step in range(7):
-            scheduler.update(scheduler.plan(step), Outcome(((1,),)), step)
+            scheduler.update(scheduler.plan(step), StepResult(((1,),)), step)
         os.kill(os.getpid(), signal.SIGKILL)
     """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}

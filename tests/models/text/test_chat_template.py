@@ -133,14 +133,14 @@ def test_bombs_end_in_one_line_each():
     program = """
         import resource, sys
         resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
-        from models import chat, sandbox
+        from models.text import chat_template, sandbox
         from models.errors import UserError
         from tests.models.templates import BOMBS
 
         sandbox.SECONDS = 0.2
         for bomb in BOMBS:
             try:
-                text = chat.render(bomb, [{"role": "user", "content": "hi"}], add_generation_prompt=True, variables={})
+                text = chat_template.render(bomb, [{"role": "user", "content": "hi"}], add_generation_prompt=True, variables={})
                 print("RENDERED", bomb[:80], len(text))
             except UserError as error:
                 if "\\n" in str(error):
