@@ -11,6 +11,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+import chex
 import jax
 import jax.numpy as jnp
 
@@ -60,6 +61,7 @@ def _product(a: jax.Array, b: jax.Array) -> jax.Array:
 
 def reference(q: jax.Array, fetch: Fetch, size: int, segment: Segment, rule: Rule) -> jax.Array:
     """Softmax over the whole table at once, fetched as one block of `size` tokens: slow and obvious."""
+    chex.assert_rank(q, 4)
     with jax.named_scope("softmax"):
         seen = rule.sees(segment, jnp.arange(size))
         any_seen = seen.any(axis=1)
@@ -103,6 +105,7 @@ def blockwise(q: jax.Array, fetch: Fetch, block: int, segment: Segment, rule: Ru
 
     The loop runs over `block_range`, so the work follows the longest live row and neither the table's width nor the pool's size.
     """
+    chex.assert_rank(q, 4)
     with jax.named_scope("kv_read"):
         first, stop = block_range(segment, block, rule.window)
 

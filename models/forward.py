@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import chex
 import jax
 import jax.numpy as jnp
 from flax import nnx
@@ -61,7 +62,12 @@ def forward(
     Returns:
       The cache with the new tokens' K and V, and for each segment its logits f32 [rows * picked, vocab], where `picked` is 1 or,
       with its `every_token`, the query.
+
+    Raises:
+      AssertionError: a segment's arrays don't fit each other (`Segment.check`).
     """
+    for segment in segments:
+        segment.check()
     model = nnx.merge(graph, serving.weights)
     with jax.named_scope("embed"):
         tokens = jnp.concatenate([s.tokens.ravel() for s in segments])
@@ -70,7 +76,9 @@ def forward(
         # Padding may stand past the end of the table; it is clipped.
         angles = {kind: table.at[positions].get(mode="clip") for kind, table in serving.angles.items()}
     x = model.embedding(tokens)
-    x, kv = run_layers(model, config, x, angles, segments, kv, stacked=stacked)
+    chex.assert_shape(x, (len(tokens), config.hidden))
+    x, written = run_layers(model, config, x, angles, segments, kv, stacked=stacked)
+    chex.assert_trees_all_equal_shapes_and_dtypes(kv, written)  # or the donated pool could not be written in place
     with jax.named_scope("head"):
         picked, counts = _pick(x, segments, every_token)
     logits = model.logits(picked)
@@ -79,7 +87,7 @@ def forward(
         with jax.named_scope("head"):
             outputs.append(logits[at : at + count])
         at += count
-    return kv, tuple(outputs)
+    return written, tuple(outputs)
 
 
 def _pick(x: jax.Array, segments: tuple[Segment, ...], every_token: bool | tuple[bool, ...]) -> tuple[jax.Array, list[int]]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Self
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -113,6 +114,8 @@ class _Pools:
 
     def _scatter(self, layer: int | jax.Array, unit: jax.Array, slot: jax.Array, k: jax.Array, v: jax.Array) -> Self:
         """Write tokens: unit and slot i32 [tokens] (unit >= units: dropped), k and v f32 [tokens, kv_heads, head_dim]."""
+        kv_heads, head_dim = self.keys[0].shape[1:3] if self.heads_first else self.keys[0].shape[2:4]
+        chex.assert_shape([k, v], (unit.size, kv_heads, head_dim))
         i, first = self._pool(layer)
         at = jnp.where(unit < self.units, unit + first, jnp.iinfo(jnp.int32).max)
         k, v, keys, values = self._store(k), self._store(v), self.keys[i], self.values[i]

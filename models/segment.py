@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, TypeAlias
 
+import chex
 import jax
 import jax.numpy as jnp
 
@@ -36,6 +37,13 @@ class Segment:
     def size(self) -> int:
         """Tokens of the segment with padding."""
         return self.tokens.size
+
+    def check(self) -> None:
+        """Raises AssertionError for arrays whose shapes or dtypes don't fit each other. Shapes are static: a compiled step asks nothing."""
+        chex.assert_rank([self.tokens, self.table], 2)
+        chex.assert_shape([self.start, self.count], (self.rows,))
+        chex.assert_axis_dimension(self.table, 0, self.rows)
+        chex.assert_type([self.tokens, self.start, self.count, self.table], int)
 
     def positions(self) -> jax.Array:
         """i32 [rows, query]: position of each token in its sequence."""

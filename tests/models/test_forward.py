@@ -5,6 +5,7 @@ Oracles: the naive dense pass in float64 (`tests.oracle`), and the traced progra
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Iterator
 from typing import Any
@@ -122,3 +123,22 @@ def test_every_operation_names_its_component(kind: str, attention: str, stacked:
     found = [(primitive, scopes, COMPONENTS.intersection(scopes)) for primitive, scopes in equations(traced.jaxpr)]
     assert [f"{primitive} in {'/'.join(scopes)}" for primitive, scopes, named in found if len(named) != 1] == []
     assert set().union(*(named for _, _, named in found)) == COMPONENTS
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"start": np.zeros(2, np.int32)},  # of two rows
+        {"count": np.ones((1, 1), np.int32)},
+        {"table": np.zeros((2, WIDTH), np.int32)},
+        {"tokens": np.zeros((1, 4), np.float32)},
+    ],
+    ids=lambda changed: next(iter(changed)),
+)
+def test_a_segment_whose_arrays_do_not_fit_is_refused_while_it_is_traced(changed: dict[str, np.ndarray]):
+    config, (graph, state) = model("llama")
+    kv = jax.eval_shape(lambda: PagedKV.zeros(config, UNITS, PAGE, jnp.float32))
+    arrays = serving(config, state, PAGE * WIDTH)
+    segment = dataclasses.replace(part(0, [prompt(0, 4)], 4, [0]), **changed)
+    with pytest.raises(AssertionError):
+        jax.eval_shape(functools.partial(forward, graph, config), arrays, kv, (segment,))

@@ -54,9 +54,7 @@ def test_too_small(text: str, least: int):
 
 def ended(body: str, stdout: int = subprocess.PIPE, before: tuple[str, ...] = ()) -> tuple[int, str]:
     """(exit code, standard error) of a process whose command has this body, started by the program `before`."""
-    program = (
-        f"import sys, click, rich\nfrom costmodel.terminal import cli\n@click.command()\ndef command():\n    {body}\ncli.run(command)"
-    )
+    program = f"import sys, click, rich\nfrom costmodel.terminal import cli\n@click.command()\ndef command():\n    {body}\ncli.run(command)"
     command = [*before, sys.executable, "-c", program]
     child = subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, text=True, cwd=ROOT, timeout=60)
     return child.returncode, child.stderr

@@ -128,9 +128,7 @@ def test_somebody_elses_handler_stays():
 def child(body: str, *before: str) -> tuple[int, str, str]:
     """(exit code, standard output, standard error) of a process whose command has this body; started by `before`."""
     lines = "\n    ".join(["import os, signal, time", *body.splitlines()])
-    program = (
-        f"import click\nfrom costmodel.terminal import cli, endings\n@click.command()\ndef command():\n    {lines}\ncli.run(command)"
-    )
+    program = f"import click\nfrom costmodel.terminal import cli, endings\n@click.command()\ndef command():\n    {lines}\ncli.run(command)"
     done = subprocess.run([*before, sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, timeout=60)
     return done.returncode, done.stdout, done.stderr
 

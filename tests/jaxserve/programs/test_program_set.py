@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -106,6 +107,28 @@ def test_large_ones_first_and_each_reported_once_from_the_callers_thread():
     assert order == [4, 2, 1] and [p.bucket.tokens for p in programs] == [1, 2, 4]
     assert sorted(rows for rows, _ in reported) == [1, 2, 4]
     assert {thread for _, thread in reported} == {threading.current_thread()}
+
+
+def test_each_program_is_traced_once_however_often_it_runs():
+    """A fourth tracing of three programs would raise."""
+
+    class Traced(FakeStep):
+        @staticmethod
+        @chex.assert_max_traces(n=3)
+        def body(kv: Any, work: Any) -> Any:
+            return kv, ()
+
+        def __call__(self, serving: Any, kv: Any, work: Any) -> Any:
+            return self.body(kv, work)
+
+    pool = PagedKV.zeros(served().model.config, 2, PAGE, jnp.float32)
+    buckets = [Bucket(((rows, 1),), 1) for rows in (1, 2, 4)]
+    programs = compile_programs(Traced(None), [], pool, buckets)  # type: ignore[arg-type]
+    for _ in range(4):
+        for program in programs:
+            pool, _ = program(pool, blank(program.bucket, 2))
+    with pytest.raises(AssertionError, match="traced > 3 times"):
+        compile_programs(Traced(None), [], pool, [Bucket(((8, 1),), 1)])  # type: ignore[arg-type]
 
 
 def test_a_failure_does_not_wait_for_what_still_compiles():
