@@ -99,7 +99,8 @@ def test_a_traceback_on_request(here: Any, monkeypatch: pytest.MonkeyPatch):
 
 
 def test_a_fault_of_ours_leaves_the_process_with_1(tmp_path: Path):
-    source = "from costmodel.terminal import cli\nfrom jaxserve import decode\nfrom jaxserve.main_job import job\njob.run = lambda *_: 1 / 0\ncli.run(decode.main, [])"
+    imports = "from costmodel.terminal import cli\nfrom jaxserve import decode\nfrom jaxserve.main_job import job\n"
+    source = imports + "job.run = lambda *_: 1 / 0\ncli.run(decode.main, [])"
     found = subprocess.run(
         [sys.executable, "-c", source], capture_output=True, text=True, timeout=300, env=commands.environment(tmp_path)
     )

@@ -121,7 +121,7 @@ def test_each_program_is_traced_once_however_often_it_runs():
         def __call__(self, serving: Any, kv: Any, work: Any) -> Any:
             return self.body(kv, work)
 
-    pool = PagedKV.zeros(served().model.config, 2, PAGE, jnp.float32)
+    pool: KV = PagedKV.zeros(served().model.config, 2, PAGE, jnp.float32)
     buckets = [Bucket(((rows, 1),), 1) for rows in (1, 2, 4)]
     programs = compile_programs(Traced(None), [], pool, buckets)  # type: ignore[arg-type]
     for _ in range(4):
