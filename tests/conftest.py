@@ -18,7 +18,7 @@ import pytest
 from hypothesis import settings
 from pytest import TerminalReporter
 
-from costmodel.hardware.accelerators import spare_jax_the_search
+from costmodel.hardware.host import spare_jax_the_search
 from tests.whole_tables import every_one_that_is_printed
 
 spare_jax_the_search()

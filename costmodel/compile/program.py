@@ -19,10 +19,9 @@ from flax import nnx
 
 from models.config.model_config import ModelConfig
 from models.errors import UserError
-from models.forward import Serving, forward, serving
+from models.forward import Serving, forward, loop_trips, serving
 from models.kv_cache import PagedKV
 from models.layers import KV, stack_layers
-from models.loops import loop_trips
 from models.segment import Segment
 from models.transformer import Transformer, abstract
 
@@ -170,7 +169,7 @@ class StepProgram:
             padding row. As many of those tokens as fit the query are this step's.
 
         Returns:
-          Iterations by scope, see `models.loops.loop_trips`.
+          Iterations by scope, see `models.forward.loop_trips`.
 
         Raises:
           UserError: not one entry a segment or a row, or a context that the step does not take.

@@ -21,9 +21,9 @@ from costmodel.hlo.module import Module, parse
 from costmodel.hlo.trips import trip_counts
 from costmodel.ledger.collectives import check_mesh
 from costmodel.ledger.components import SCOPES
-from costmodel.ledger.corrections import TILES
 from costmodel.ledger.custom_calls import CUSTOM_CALLS, Pricer
 from costmodel.ledger.execution import Loop, given_trips, missing, runs
+from costmodel.ledger.operands import TILES
 from costmodel.ledger.traffic import Traffic, TrafficModel
 from models.errors import UserError
 

@@ -19,7 +19,10 @@ from costmodel.hlo.module import Instruction, Module, Shape
 from costmodel.hlo.pairs import phase, synchronous
 from costmodel.ledger.collectives import Collective, collective, fused_collectives
 from costmodel.ledger.components import SCOPES, Attribution
-from costmodel.ledger.corrections import (
+from costmodel.ledger.custom_calls import CUSTOM_CALLS, Pricer, price, read_call
+from costmodel.ledger.dataflow import Dataflow
+from costmodel.ledger.kinds import Kinds
+from costmodel.ledger.operands import (
     BRANCHES,
     COLLECTIVE,
     CUSTOM_CALL,
@@ -32,13 +35,12 @@ from costmodel.ledger.corrections import (
     PREFETCH,
     TWICE,
     VIEW,
+    Operand,
+    custom_call_operands,
+    leaves,
+    operands,
 )
-from costmodel.ledger.custom_calls import CUSTOM_CALLS, Pricer, price, read_call
-from costmodel.ledger.dataflow import Dataflow
-from costmodel.ledger.kinds import Kinds
-from costmodel.ledger.operands import Operand, custom_call_operands, leaves, operands
 from costmodel.ledger.provenance import COLLECTIVES, VIEWS
-from costmodel.ledger.work import Work
 
 CONFIDENCE = ("exact", "corrected", "bound", "unknown")
 _CONTROL = frozenset({"while", "conditional", "call"})  # what they run has lines of its own
@@ -63,7 +65,7 @@ class Traffic:
 
     Attributes:
       items: memory traffic, one item for each kind, role, component and direction.
-      corrections: (reason, bytes), reasons of `costmodel.ledger.corrections`: what leads from the bytes that XLA reports to
+      corrections: (reason, bytes), reasons of `costmodel.ledger.operands`: what leads from the bytes that XLA reports to
       those of the items. work: (component, cost) with FLOPs and transcendentals, no bytes.
       collectives: what crosses links.
       unpriced: names of custom calls without a price: with one, the rest is "at least".
@@ -238,3 +240,44 @@ class TrafficModel:
     def _operands(self, computation: str, instruction: Instruction) -> list[Shape]:
         holder = self.module.computations[computation]
         return [holder.instructions[name].shape for name in instruction.operands]
+
+
+class Work:
+    """The arithmetic of a module's instructions; `costs` and `custom_calls` as in `costmodel.ledger.traffic.TrafficModel`."""
+
+    def __init__(
+        self,
+        module: Module,
+        costs: Mapping[tuple[str, str], Cost],
+        attribution: Attribution,
+        custom_calls: Mapping[str, Pricer],
+    ) -> None:
+        self.module, self.costs, self.attribution, self.custom_calls = module, costs, attribution, custom_calls
+
+    def __call__(self, computation: str, instruction: Instruction) -> tuple[tuple[tuple[str, Cost], ...], tuple[str, ...]]:
+        """((component, FLOPs and transcendentals) of one run, custom calls in it without a price, as "name (target)")."""
+        found: dict[str, Cost] = {}
+        unpriced = []
+        for holder, inner in self._inside(computation, instruction):
+            cost = self.costs[holder, inner.name]
+            if inner.opcode == "custom-call":
+                operands = [self.module.computations[holder].instructions[name].shape for name in inner.operands]
+                call = read_call(inner, operands)
+                priced = price(call, self.custom_calls)
+                cost = Cost(priced.flops, 0, priced.transcendentals) if priced else Cost()
+                unpriced += [] if priced else [f"{inner.name} ({call.target})"]
+            if cost.flops or cost.transcendentals:
+                component = self.attribution.work(holder, inner)
+                found[component] = found.get(component, Cost()) + Cost(cost.flops, 0, cost.transcendentals)
+        return tuple(found.items()), tuple(unpriced)
+
+    def _inside(self, computation: str, instruction: Instruction) -> Iterator[tuple[str, Instruction]]:
+        called = instruction.callees("calls") if instruction.opcode in ("fusion", "async-start") else ()
+        if not called:
+            yield computation, instruction
+        for name in called:
+            inner = list(self.module.computations[name].instructions.values())
+            # XLA counts a custom fusion of a gather or scatter as that one alone; what else is in it is arithmetic on indices.
+            alone = [each for each in inner if each.opcode in ("gather", "scatter")]
+            for each in alone[:1] if instruction.attributes.get("kind") == "kCustom" and alone else inner:
+                yield from self._inside(name, each)

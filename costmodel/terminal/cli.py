@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from costmodel.hardware.accelerators import spare_jax_the_search
+from costmodel.hardware.host import spare_jax_the_search
 from costmodel.terminal import endings
 from models.errors import UserError, check_count
 from models.files.reading import shown

@@ -18,7 +18,7 @@ from jaxserve.engine.model import load_model
 from jaxserve.predict.executed import Executed, Figures
 from jaxserve.programs.program_set import compile_programs
 from jaxserve.programs.progress import Bar, Compiling
-from models.checkpoint.random import RandomCheckpoint
+from models.checkpoint.base import RandomCheckpoint
 from models.errors import UserError
 
 PROMPTS = 3  # programs with pieces of prompts take longest and differ least: they run at this part of the contexts

@@ -24,9 +24,8 @@ from jaxserve.programs.memory import weight_bytes
 from jaxserve.programs.progress import Bar, Compiling
 from jaxserve.scheduling.observer import Observer
 from jaxserve.scheduling.policy import Policy
-from models.checkpoint.base import Checkpoint
+from models.checkpoint.base import Checkpoint, RandomCheckpoint
 from models.checkpoint.load import check
-from models.checkpoint.random import RandomCheckpoint
 from models.checkpoint.sources import open_checkpoint
 from models.errors import UserError
 from models.files.provenance import Provenance

@@ -11,8 +11,7 @@ from jaxserve.engine.config import EngineConfig
 from jaxserve.kv.layout import KVLayout
 from jaxserve.programs.buckets import Buckets
 from jaxserve.programs.memory import MemoryNeed, available_bytes, pool_bytes
-from models.checkpoint.base import Checkpoint
-from models.checkpoint.random import RandomCheckpoint
+from models.checkpoint.base import Checkpoint, RandomCheckpoint
 
 SHARES = {"cpu": 0.5}  # of free memory that a pool takes unasked; a host has other things to do with it
 SHARE = 0.9  # on a device

@@ -13,9 +13,8 @@ from costmodel.hardware.ceilings import default_dtype
 from jaxserve.main_job.settings import DTYPES, LAYERS
 from jaxserve.programs.memory import weight_bytes
 from jaxserve.programs.step import Step
-from models.checkpoint.base import Checkpoint
+from models.checkpoint.base import Checkpoint, RandomCheckpoint
 from models.checkpoint.load import load
-from models.checkpoint.random import RandomCheckpoint
 from models.checkpoint.sources import open_checkpoint
 from models.config.model_config import ModelConfig
 from models.errors import UserError

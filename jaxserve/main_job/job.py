@@ -27,9 +27,8 @@ from jaxserve.programs.memory import MemoryNeed, pool_bytes, weight_bytes
 from jaxserve.programs.program_set import Program, compile_programs
 from jaxserve.programs.progress import Bar, Compiling
 from jaxserve.sampling_params import SamplingParams
-from models.checkpoint.base import Checkpoint
+from models.checkpoint.base import Checkpoint, RandomCheckpoint
 from models.checkpoint.load import check
-from models.checkpoint.random import RandomCheckpoint
 from models.checkpoint.sources import open_checkpoint
 from models.errors import UserError
 from models.layers import KV

@@ -10,8 +10,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from costmodel.hardware.host import free_memory_bytes, resident_bytes
-from models.checkpoint.base import Checkpoint
-from models.checkpoint.random import RandomCheckpoint
+from models.checkpoint.base import Checkpoint, RandomCheckpoint
 from models.config.model_config import ModelConfig
 from models.errors import UserError
 from models.transformer import abstract

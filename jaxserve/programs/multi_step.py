@@ -16,9 +16,8 @@ import numpy as np
 
 from jaxserve.programs.logprobs import Logprobs
 from jaxserve.programs.step import Output, Step, Work
-from models.forward import Serving
+from models.forward import Serving, loop_trips
 from models.layers import KV
-from models.loops import loop_trips
 from models.segment import Segment
 
 Carry = tuple[jax.Array, KV, Work, Output]  # steps done, the cache, what the next step works on, and what was drawn
@@ -98,7 +97,7 @@ def multi_step_trips(step: Step, kv: KV, segment: Segment, ran: Sequence[int]) -
       ran: tokens that each row ran in all, those of the first rows. That is `Repeat.most`, or fewer for a row that ended before.
 
     Returns:
-      As `models.loops.loop_trips`, means over the steps; and as "repeat" how many steps there were, those of the row that ran longest.
+      As `models.forward.loop_trips`, means over the steps; and as "repeat" how many steps there were, those of the row that ran longest.
     """
     left = np.zeros(segment.rows, np.int32)
     left[: len(ran)] = ran

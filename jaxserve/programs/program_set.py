@@ -27,9 +27,8 @@ from jaxserve.programs.sampling import RowSampling
 from jaxserve.programs.step import Output, Repeat, Step, Work
 from jaxserve.sampling_params import SamplingParams
 from models.errors import UserError
-from models.forward import Serving
+from models.forward import Serving, loop_trips
 from models.layers import KV
-from models.loops import loop_trips
 from models.segment import Segment
 
 
@@ -86,7 +85,7 @@ class Program:
         return self._executable.compiled(self._serving, kv, work)
 
     def trips(self, rows: Sequence[Sequence[tuple[int, int]]]) -> dict[str, float]:
-        """How often each of its loops that data bound runs (`models.loops.loop_trips`).
+        """How often each of its loops that data bound runs (`models.forward.loop_trips`).
 
         Of a repeated decode they are means over its steps, and "repeat" is how many steps there were.
 

@@ -17,8 +17,7 @@ from flax import nnx
 from jax.typing import DTypeLike
 
 from models import transformer
-from models.checkpoint.base import Checkpoint
-from models.checkpoint.random import RandomCheckpoint
+from models.checkpoint.base import Checkpoint, RandomCheckpoint
 from models.config.model_config import ModelConfig
 from models.errors import UserError
 from models.files.reading import shown

@@ -8,9 +8,8 @@ import os
 import re
 from pathlib import Path
 
-from models.checkpoint.base import Checkpoint
+from models.checkpoint.base import Checkpoint, RandomCheckpoint
 from models.checkpoint.gguf import GGUFCheckpoint
-from models.checkpoint.random import RandomCheckpoint
 from models.checkpoint.safetensors import SafetensorsCheckpoint
 from models.config.presets import PRESETS
 from models.errors import UserError

@@ -14,8 +14,8 @@ from costmodel.compile.program import StepProgram
 from costmodel.hardware.chips import CHIPS
 from costmodel.hlo.cost import Cost
 from costmodel.ledger.compiled import CompiledCost
-from costmodel.ledger.corrections import GATHER
 from costmodel.ledger.ledger import ledger
+from costmodel.ledger.operands import GATHER
 from costmodel.reconcile import LOOPS, name_of, reconcile
 from costmodel.terminal.tables import Table
 from models.config.presets import PRESETS

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from costmodel.hardware.accelerators import without_accelerator
+from costmodel.hardware.host import without_accelerator
 from jaxserve.decode import main
 from jaxserve.main_job import job
 from jaxserve.programs import memory

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from costmodel.hardware.accelerators import spare_jax_the_search, without_accelerator
+from costmodel.hardware.host import spare_jax_the_search, without_accelerator
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from costmodel.ledger.corrections import NEXT_STEP, ON_CHIP, PREFETCH
 from costmodel.ledger.ledger import ledger
+from costmodel.ledger.operands import NEXT_STEP, ON_CHIP, PREFETCH
 from tests.costmodel.books import MESH, SIZE, corrections, items, module, partitioned
 
 

@@ -16,8 +16,8 @@ from jax.sharding import PartitionSpec
 from costmodel.compile.targets import compile_for
 from costmodel.hlo.module import Instruction, Shape
 from costmodel.ledger.collectives import replica_groups
-from costmodel.ledger.corrections import COLLECTIVE, REASONS
 from costmodel.ledger.ledger import ledger
+from costmodel.ledger.operands import COLLECTIVE, REASONS
 from models.errors import UserError
 from tests.costmodel.books import MESH, SIZE, partitioned
 

@@ -15,8 +15,8 @@ import pytest
 
 from costmodel.ledger.compiled import CompiledCost
 from costmodel.ledger.components import UNATTRIBUTED
-from costmodel.ledger.corrections import SLICE
 from costmodel.ledger.ledger import Ledger
+from costmodel.ledger.operands import SLICE
 from tests.costmodel.hlo_programs import FOLDERS, kept, totals
 
 FOREIGN = {name: folder for folder in FOLDERS for name, known in totals(folder).items() if "analytical" in known}

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from costmodel.ledger.corrections import GATHER, LEFT_OUT, ON_HOST, OVERWRITE, UPDATE
 from costmodel.ledger.ledger import ledger
+from costmodel.ledger.operands import GATHER, LEFT_OUT, ON_HOST, OVERWRITE, UPDATE
 from tests.costmodel.books import corrections, items, module, of_kind
 
 ADD = """%add (a: f32[], b: f32[]) -> f32[] {

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import pytest
 
 from costmodel.hlo.cost import Cost
-from costmodel.ledger.corrections import BRANCHES, GATHER, REASONS
 from costmodel.ledger.kinds import KINDS, ROLES
 from costmodel.ledger.ledger import ledger
+from costmodel.ledger.operands import BRANCHES, GATHER, REASONS
 from costmodel.ledger.traffic import CONFIDENCE
 from models.errors import UserError
 from tests.costmodel.books import compiled, corrections, items, module, of_kind

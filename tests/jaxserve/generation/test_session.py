@@ -14,7 +14,7 @@ from jaxserve.generation.session import Session, accept
 from jaxserve.main_job import job
 from jaxserve.main_job.settings import DecodeConfig
 from jaxserve.sampling_params import SamplingParams
-from models.checkpoint.random import RandomCheckpoint
+from models.checkpoint.base import RandomCheckpoint
 from models.errors import UserError
 from models.text.tokenizer import Tokenizer, byte_tokenizer
 from tests.jaxserve.shared_programs import shared

@@ -15,8 +15,8 @@ from jaxserve.programs.dispatch import Piece, Run
 from jaxserve.programs.program_set import blank
 from jaxserve.scheduling.plan import Plan
 from models.config.presets import PRESETS
+from models.forward import loop_trips
 from models.kv_cache import PagedKV
-from models.loops import loop_trips
 
 LADDER = Buckets((1, 2, 4, 8, 64), (128,), (16, 16), 16, prefills=(4,), mixed=(8,), drafts=3, steps=4)
 UNIT = Chip("unit", 1.0, 1.0, {"float32": 1.0, "bfloat16": 1.0}, "test")

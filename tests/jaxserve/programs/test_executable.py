@@ -30,8 +30,8 @@ from jaxserve.programs.executable import Executable, executable, program_key
 from jaxserve.programs.program_set import blank, compile_programs
 from jaxserve.programs.step import Step
 from jaxserve.sampling_params import SamplingParams
+from models.checkpoint.base import RandomCheckpoint
 from models.checkpoint.load import load
-from models.checkpoint.random import RandomCheckpoint
 from models.forward import Serving, serving
 from models.kv_cache import PagedKV
 from tests.jaxserve import tiny

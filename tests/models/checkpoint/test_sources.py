@@ -11,9 +11,9 @@ from typing import Any
 import jax.numpy as jnp
 import pytest
 
+from models.checkpoint.base import RandomCheckpoint
 from models.checkpoint.gguf import GGUFCheckpoint
 from models.checkpoint.load import load
-from models.checkpoint.random import RandomCheckpoint
 from models.checkpoint.safetensors import SafetensorsCheckpoint
 from models.checkpoint.sources import open_checkpoint
 from models.config.hf_config import from_hf
