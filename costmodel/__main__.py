@@ -60,6 +60,65 @@ def decode(**options: Any) -> None:
     printed.print()
 
 
+@main.command(epilog="Example: python -m costmodel lesson --section 2 --chip a100-sxm-80gb")
+@MODEL
+@click.option("--large", default="llama-3-70b", show_default=True, help="The model of section 3, which does not fit one chip.")
+@CHIP
+@click.option(
+    "--context", type=click.IntRange(1, MOST_COUNT), default=1024, show_default=True, help="Tokens that each row holds."
+)
+@click.option(
+    "--long-context",
+    "long",
+    type=click.IntRange(1, MOST_COUNT),
+    default=8192,
+    show_default=True,
+    help="Tokens that each row of the large model holds.",
+)
+@click.option(
+    "--kv-pool", type=click.FloatRange(0, 1e6, min_open=True), default=30, show_default=True, help="KV pool of section 4, GiB."
+)
+@click.option("--section", "sections", type=click.IntRange(1, 99), multiple=True, help="Only this one; repeat it for several.")
+@JSON
+def lesson(kv_pool: float, **options: Any) -> None:
+    """Why batch 1 wastes an accelerator: roofline, GEMV to GEMM, KV, sizing, waiting, slots; each as formula, numbers and result."""
+    with cli.importing():
+        from costmodel.cli.lesson import run
+        from costmodel.lesson import GIB
+    run(kv_pool=kv_pool * GIB, **options).print()
+
+
+@main.command(epilog="Example: python -m costmodel layouts --model llama-3-70b --chip h100 --chips 8 --batch 64")
+@MODEL
+@CHIP
+@click.option("--chips", type=click.IntRange(1, 4096), default=8, show_default=True, help="Chips that share the model.")
+@click.option("--mesh", help="Their grid, such as 2x4 (a torus). Default: every one, as behind a switch.")
+@click.option("--batch", type=click.IntRange(1, MOST_COUNT), default=64, show_default=True, help="Sequences.")
+@click.option("--context", type=click.IntRange(1, MOST_COUNT), default=2048, show_default=True, help="Tokens that each holds.")
+@click.option("--prompt", type=click.IntRange(1, MOST_COUNT), default=2048, show_default=True, help="Tokens of each prompt.")
+@click.option(
+    "--overlap",
+    type=click.Choice(["none", "full"]),
+    default="none",
+    show_default=True,
+    help="Collectives after the matmuls (none), or hidden behind them (full).",
+)
+@click.option(
+    "--links",
+    type=click.Choice(["all", "own"]),
+    default="all",
+    show_default=True,
+    help="Links that a collective uses: all of a chip, or those along its mesh axes.",
+)
+@click.option("--top", type=click.IntRange(1, MOST_COUNT), default=6, show_default=True, help="Layouts to print of each step.")
+@JSON
+def layouts(**options: Any) -> None:
+    """How a model may be split over several chips: memory, bytes sent and seconds of each layout, and which wins for decode and prefill."""
+    with cli.importing():
+        from costmodel.cli.layouts import run
+    run(**options).print()
+
+
 @main.command(epilog="Example: python -m costmodel chips --json")
 @JSON
 def chips(as_json: bool) -> None:

@@ -10,13 +10,15 @@ from typing import Any
 
 import click
 
+from costmodel.json_file import check_out, write_out
 from costmodel.terminal import cli
-from costmodel.terminal.json_file import check_out, write_out
+from jaxserve.options import DEPLOYMENT, JSON, PolicyName, some, takes
+from jaxserve.scheduling.registry import takers
+from jaxserve.scheduling.registry import takes as policy_takes
 from models.errors import MOST as MOST_COUNT
 from models.errors import UserError
 
-POLICIES = ("continuous", "chunked", "static", "dynamic", "disaggregated")
-BUDGETED, BUDGET = ("chunked", "disaggregated"), 512  # who takes one, and tokens where nothing is said
+BUDGET = 512  # tokens of a step, where nothing is said
 
 
 class Chunk(click.ParamType):
@@ -34,46 +36,54 @@ class Chunk(click.ParamType):
 
 
 @click.command(epilog="Example: python -m jaxserve.buckets --trace azure_2023_conv.csv --programs 12 --out ladder.json")
-@click.option("--trace", type=Path, required=True, help="Azure CSV or Mooncake JSONL.")
-@click.option("--model", default="llama-3-8b", show_default=True, help="A name (python -m costmodel models) or a config.json.")
-@click.option("--chip", default="h100", show_default=True, help="A name (python -m costmodel chips); host is this machine.")
-@click.option("--programs", type=click.IntRange(1, MOST_COUNT), default=12, show_default=True, help="Compile so many at most.")
-@click.option("--policy", type=click.Choice(POLICIES), default="continuous", show_default=True, help="Who runs.")
-@click.option("--rows", type=click.IntRange(1, 256), default=64, show_default=True, help="Sequences at once.")
-@click.option(
-    "--page-size", "page", type=click.IntRange(1, MOST_COUNT), default=16, show_default=True, help="Tokens of a KV page."
+@takes(
+    click.option("--trace", type=Path, required=True, help="Azure CSV or Mooncake JSONL."),
+    some(DEPLOYMENT, ["model"]),
+    click.option("--chip", default="h100", show_default=True, help="A name (python -m costmodel chips); host is this machine."),
+    click.option(
+        "--programs", type=click.IntRange(1, MOST_COUNT), default=12, show_default=True, help="Compile so many at most."
+    ),
+    click.option("--policy", type=PolicyName(), default="continuous", show_default=True, help="Scheduling policy."),
+    click.option("--rows", type=click.IntRange(1, 256), default=64, show_default=True, help="Sequences at once."),
+    some(DEPLOYMENT, ["page"]),
+    click.option(
+        "--pages", type=click.IntRange(1, MOST_COUNT), help="Of the pool. Default: 90 % of the memory that weights leave."
+    ),
+    click.option(
+        "--chunk",
+        type=Chunk(),
+        default="8x256",
+        show_default=True,
+        help="The largest prefill; fewer rows where no step has as many.",
+    ),
+    click.option(
+        "--budget", type=click.IntRange(1, MOST_COUNT), help="Tokens of a step: chunked, disaggregated. Default: 512."
+    ),
+    click.option("--attention", type=click.Choice(("blockwise", "gather")), default="blockwise", show_default=True),
+    click.option(
+        "--prefix-cache",
+        "prefix",
+        is_flag=True,
+        help="Keep the KV of prompts and share equal beginnings (Mooncake's hash_ids).",
+    ),
+    click.option("--requests", "served", type=click.IntRange(1, MOST_COUNT), help="Of the trace. Default: all."),
+    click.option(
+        "--time-scale", type=float, default=1.0, show_default=True, help="Arrivals times this; 0.5 is twice the rate."
+    ),
+    click.option("--length-scale", type=float, default=1.0, show_default=True, help="Prompts and answers times this."),
+    some(DEPLOYMENT, ["dtype", "kv_dtype"]),
+    click.option(
+        "--prompts", type=cli.Numbers(), default=(4096, 4109), help="Lengths to show padding for. [default: 4096,4109]"
+    ),
+    JSON,
+    click.option("--out", type=Path, help="Write the ladder there, for the engine."),
 )
-@click.option(
-    "--pages", type=click.IntRange(1, MOST_COUNT), help="Of the pool. Default: 90 % of the memory that weights leave."
-)
-@click.option(
-    "--chunk",
-    type=Chunk(),
-    default="8x256",
-    show_default=True,
-    help="The largest prefill; fewer rows where no step has as many.",
-)
-@click.option("--budget", type=click.IntRange(1, MOST_COUNT), help="Tokens of a step: chunked, disaggregated. Default: 512.")
-@click.option("--attention", type=click.Choice(("blockwise", "gather")), default="blockwise", show_default=True)
-@click.option(
-    "--prefix-cache",
-    "prefix",
-    is_flag=True,
-    help="Keep the KV of prompts and share equal beginnings (Mooncake's hash_ids).",
-)
-@click.option("--requests", "served", type=click.IntRange(1, MOST_COUNT), help="Of the trace. Default: all.")
-@click.option("--time-scale", type=float, default=1.0, show_default=True, help="Arrivals times this; 0.5 is twice the rate.")
-@click.option("--length-scale", type=float, default=1.0, show_default=True, help="Prompts and answers times this.")
-@click.option("--dtype", default="bfloat16", show_default=True, help="Of the weights.")
-@click.option("--kv-dtype", help="Of the KV cache. Default: bfloat16, or the weights' where they are floats.")
-@click.option("--prompts", type=cli.Numbers(), default=(4096, 4109), help="Lengths to show padding for. [default: 4096,4109]")
-@click.option("--json", "as_json", is_flag=True, help="JSON on standard output, for machines.")
-@click.option("--out", type=Path, help="Write the ladder there, for the engine.")
 def main(as_json: bool, out: Path | None, budget: int | None, **options: Any) -> None:
     """Simulate a trace and choose the programs on which its steps waste least on padding."""
-    if budget is not None and (policy := options["policy"]) not in BUDGETED:
-        takers = " or ".join(BUDGETED)
-        raise UserError(f"--budget is given, but a {policy} policy has none; leave it out, or take {takers}")
+    if budget is not None and not policy_takes(policy := options["policy"], "budget"):
+        raise UserError(
+            f"--budget is given, but a {policy} policy has none; leave it out, or take {' or '.join(takers('budget'))}"
+        )
     check_out(out, "ladder.json")
     with cli.importing():
         from jaxserve.bucketing.study import BucketingSpec, study

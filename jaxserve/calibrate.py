@@ -10,63 +10,51 @@ from typing import Any
 
 import click
 
+from costmodel.json_file import check_out, write_out
 from costmodel.terminal import cli
-from costmodel.terminal.json_file import check_out, write_out
 from jaxserve.engine.config import EngineConfig
-from jaxserve.main_job.settings import DTYPES
-from jaxserve.programs.compile_cache import cache_options
-from jaxserve.scheduling.names import POLICIES
+from jaxserve.options import CACHE, ENGINE, JSON, PolicyName, some, takes
 from models.errors import UserError
 
 CONTEXTS = (32, 96, 160, 256, 384, 512)
 
 
 @click.command(epilog="Example: python -m jaxserve.calibrate --rows 64 --context 512 --out machine.json")
-@click.option(
-    "--model", default="smollm2", show_default=True, help="smollm2, a folder, a .gguf file, a Hub name or random:PRESET."
+@takes(
+    some(ENGINE, ["model", "dtype", "kv_dtype"]),
+    click.option("--policy", type=PolicyName(), default="chunked", show_default=True, help="Scheduling policy of the engine."),
+    click.option("--rows", type=int, default=64, show_default=True, help="Sequences at once."),
+    click.option("--context", type=int, default=512, show_default=True, help="Longest sequence, tokens."),
+    click.option(
+        "--contexts",
+        type=cli.Numbers(),
+        default=",".join(map(str, CONTEXTS)),
+        show_default=True,
+        help="Tokens that rows hold; of the default those within --context.",
+    ),
+    click.option(
+        "--rounds",
+        type=click.IntRange(3, 10_000),
+        default=10,
+        show_default=True,
+        help="How often each step is measured; the median counts.",
+    ),
+    click.option(
+        "--requests",
+        type=click.IntRange(1, 100_000),
+        default=36,
+        show_default=True,
+        help="Of the largest of the engine's six runs.",
+    ),
+    click.option(
+        "--log",
+        type=Path,
+        help="Steps of this log in place of the engine's runs; of an engine with the same options.",
+    ),
+    CACHE,
+    click.option("--out", type=Path, help="Write the calibrated machine there (JSON), for predictors."),
+    JSON,
 )
-@click.option(
-    "--dtype", default="auto", show_default=True, help=f"Of the weights: auto (the fastest here), {', '.join(DTYPES)}."
-)
-@click.option("--kv-dtype", help="Of the KV pool. Default: the weights'.")
-@click.option(
-    "--policy",
-    type=click.Choice(list(POLICIES)),
-    default="chunked",
-    show_default=True,
-    help="Whose programs, and of the check.",
-)
-@click.option("--rows", type=int, default=64, show_default=True, help="Sequences at once.")
-@click.option("--context", type=int, default=512, show_default=True, help="Tokens of the longest sequence.")
-@click.option(
-    "--contexts",
-    type=cli.Numbers(),
-    default=",".join(map(str, CONTEXTS)),
-    show_default=True,
-    help="Tokens that rows hold; of the default those within --context.",
-)
-@click.option(
-    "--rounds",
-    type=click.IntRange(3, 10_000),
-    default=10,
-    show_default=True,
-    help="How often each step is measured; the median counts.",
-)
-@click.option(
-    "--requests",
-    type=click.IntRange(1, 100_000),
-    default=36,
-    show_default=True,
-    help="Of the largest of the engine's six runs.",
-)
-@click.option(
-    "--log",
-    type=Path,
-    help="Steps of this log in place of the engine's runs; of an engine with the same options.",
-)
-@cache_options
-@click.option("--out", type=Path, help="Write the calibrated machine there (JSON), for predictors.")
-@click.option("--json", "as_json", is_flag=True, help="JSON on standard output, for machines.")
 def main(
     contexts: tuple[int, ...], rounds: int, requests: int, log: Path | None, out: Path | None, as_json: bool, **options: Any
 ) -> None:

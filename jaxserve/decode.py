@@ -7,44 +7,50 @@ slip of the keyboard are answered at once, and Ctrl-C ends the imports as it end
 from __future__ import annotations
 
 import json
-import shlex
-import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
 from costmodel.terminal import cli
-from jaxserve.main_job.settings import DTYPES, DecodeConfig
-from jaxserve.programs.compile_cache import cache_options
+from jaxserve.main_job.settings import DecodeConfig
+from jaxserve.options import CACHE, ENGINE, JSON, RAW, REPORT, SAMPLING, Renamed, some, takes
 from models.errors import UserError
 
 
 @click.command(epilog="Example: python -m jaxserve.decode --batch 1,8,64 --max-new-tokens 32")
-@click.option(
-    "--batch", "batches", type=cli.Numbers(), default="64", show_default=True, help="Rows decoded together; several sweep."
+@takes(
+    click.option(
+        "--batch", "batches", type=cli.Numbers(), default="64", show_default=True, help="Rows decoded together; several sweep."
+    ),
+    some(ENGINE, ["model"]),
+    click.option(
+        "--prompts",
+        "--prompt-file",
+        "prompt_file",
+        cls=Renamed,
+        type=Path,
+        help="File with a prompt a line, or JSONL with a key prompt. Default: 64 built-in ones.",
+    ),
+    RAW,
+    click.option(
+        "--max-tokens",
+        "--max-new-tokens",
+        "max_new_tokens",
+        cls=Renamed,
+        type=int,
+        default=64,
+        show_default=True,
+        help="Most tokens of an answer.",
+    ),
+    some(ENGINE, ["context", "dtype", "kv_dtype", "layers"]),
+    click.option("--page-size", type=int, default=16, show_default=True, help="Tokens of a KV page."),
+    some(SAMPLING, ["temperature", "seed"]),
+    CACHE,
+    click.option("--show", type=int, default=3, show_default=True, help="Answers to print."),
+    REPORT,
+    JSON,
 )
-@click.option(
-    "--model", default="smollm2", show_default=True, help="smollm2, a folder, a .gguf file, a Hub name or random:PRESET."
-)
-@click.option("--prompt-file", type=Path, help="One prompt a line, or JSONL with a key prompt. Default: 64 built-in ones.")
-@click.option("--raw", is_flag=True, help="Go on with prompts as they stand. Default: turns of a chat, with a template.")
-@click.option("--max-new-tokens", type=int, default=64, show_default=True, help="Tokens to generate for each prompt at most.")
-@click.option("--context", type=int, help="Tokens of the longest sequence. Default: what the prompts need.")
-@click.option(
-    "--dtype", default="auto", show_default=True, help=f"Of the weights: auto (the fastest here), {', '.join(DTYPES)}."
-)
-@click.option("--kv-dtype", help="Of the KV pool. Default: the weights'.")
-@click.option("--layers", default="auto", show_default=True, help="unrolled, scanned, or auto: scanned on a TPU.")
-@click.option("--page-size", type=int, default=16, show_default=True, help="Tokens of a KV page.")
-@click.option("--temperature", type=float, default=0.0, show_default=True, help="0 is greedy.")
-@click.option(
-    "--seed", type=int, default=0, show_default=True, help="Of the sampling: that of the first row, each next one's is 1 more."
-)
-@cache_options
-@click.option("--show", type=int, default=3, show_default=True, help="Completions to print.")
-@click.option("--report", type=Path, help="Write a page there, with pictures (pip install 'jaxserve[report]').")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output, for machines.")
 def main(show: int, as_json: bool, report: Path | None, **options: Any) -> None:
     """Decode a batch of prompts together, with the cost of every compiled program: modelled, compiled and measured."""
     settings = DecodeConfig(**options)
@@ -69,7 +75,7 @@ def main(show: int, as_json: bool, report: Path | None, **options: Any) -> None:
         if report is not None:
             from jaxserve.main_job.page import write_page
 
-            write_page(report, outcome, shlex.join(["python", "-m", "jaxserve.decode", *sys.argv[1:]]))
+            write_page(report, outcome, cli.command_line("jaxserve.decode"))
             click.echo(f"the report is in {report}", err=True)
 
 

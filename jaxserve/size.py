@@ -5,20 +5,18 @@ Only the command line stands here; what computes is imported once the options ar
 
 from __future__ import annotations
 
-import shlex
-import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
 from costmodel.terminal import cli
-from jaxserve.load.units import Unit, rate, seconds, size
+from jaxserve.load.units import Unit, rate, seconds
+from jaxserve.options import DEPLOYMENT, JSON, PolicyName, some, takes
 from models.errors import MOST as MOST_COUNT
 from models.errors import UserError
 
-POLICIES = ("chunked", "continuous", "static", "dynamic")
-SEARCHED = ("chunked", "continuous")  # policies of a search where nothing else is said
+STUDIED, SEARCHED = ("chunked",), ("chunked", "continuous")  # policies where nothing else is said
 STEP_TIMES = ("analytical", "calibrated")
 STUDY, SEARCH = 1000, 400  # requests of a run
 MOST = 48  # configurations of a search
@@ -46,89 +44,97 @@ class Price(click.ParamType):
     epilog="Example: python -m jaxserve.size --model llama-3-8b --chip h100 --kv-pool 30GiB --context 1024 --ttft-p95 250ms "
     "--itl-p95 12ms --rate 20/s"
 )
-@click.option("--model", default="llama-3-8b", show_default=True, help="A name (python -m costmodel models) or a config.json.")
-@click.option(
-    "--chip",
-    multiple=True,
-    default=("h100",),
-    show_default=True,
-    help="A name (python -m costmodel chips); several with --search.",
+@takes(
+    some(DEPLOYMENT, ["model"]),
+    click.option(
+        "--chip",
+        multiple=True,
+        default=("h100",),
+        show_default=True,
+        help="A name (python -m costmodel chips); several with --search.",
+    ),
+    click.option(
+        "--tensor-parallel", type=cli.Numbers(), help="Chips that share every layer. Default: 1; 1,2,4,8 with --search."
+    ),
+    some(DEPLOYMENT, ["kv_pool"]),
+    click.option("--context", type=int, help="Tokens of a full sequence. Default: the longest of the trace."),
+    click.option("--prompt", type=int, help="Of the context, tokens of the prompt. Default: three quarters."),
+    click.option("--answer", "--output", "answer", type=int, help="Of the context, tokens of the answer. Default: a quarter."),
+    click.option("--rate", type=Unit(rate, "RATE"), help="Poisson arrivals, such as 20/s."),
+    click.option("--trace", type=Path, help="Azure CSV or Mooncake JSONL, instead of --rate."),
+    click.option(
+        "--time-scale",
+        type=float,
+        default=1.0,
+        show_default=True,
+        help="Arrivals of the trace times this; 0.5 is twice the rate.",
+    ),
+    click.option(
+        "--length-scale", type=float, default=1.0, show_default=True, help="Prompts and answers of the trace times this."
+    ),
+    click.option("--ttft-p95", type=Unit(seconds, "TIME"), help="Limit of the P95 of time to first token, such as 250ms."),
+    click.option("--itl-p95", type=Unit(seconds, "TIME"), help="Limit of the P95 of inter-token latency, such as 12ms."),
+    click.option(
+        "--batch",
+        type=cli.Numbers(),
+        help="Batches to look at. Default: powers of two around what fits; 8 to 512 with --search.",
+    ),
+    click.option(
+        "--policy",
+        type=PolicyName(one_worker=True),
+        multiple=True,
+        help="Scheduling policy. Default: chunked; with --search also continuous.",
+    ),
+    click.option(
+        "--budget", type=click.IntRange(1, MOST_COUNT), default=512, show_default=True, help="Tokens of a step, chunked."
+    ),
+    some(DEPLOYMENT, ["page", "headroom", "reserve", "dtype", "kv_dtype"]),
+    click.option(
+        "--requests",
+        type=click.IntRange(2, MOST_COUNT),
+        help=f"To simulate in each run. Default: {STUDY}; {SEARCH} with --search.",
+    ),
+    click.option("--seed", type=click.IntRange(0, MOST_COUNT), default=0, show_default=True, help="Of the arrivals."),
+    click.option(
+        "--step-times",
+        type=click.Choice(STEP_TIMES),
+        default="analytical",
+        show_default=True,
+        help="Of the simulations: the roofline, or kernels that were measured on a GPU, carried over to the chip, with intervals.",
+    ),
+    some(DEPLOYMENT, ["silicon", "machine"]),
+    click.option(
+        "--clients", type=cli.Numbers(), help="Closed-loop clients of the measurement plan. Default: what suits the pool."
+    ),
+    click.option(
+        "--measured",
+        multiple=True,
+        metavar="[CAP=]FILE",
+        help="Output of python -m jaxserve.load --json, to be judged beside the model.",
+    ),
+    click.option(
+        "--search", is_flag=True, help="Find the cheapest chip, degree of parallelism, cap and policy that hold the SLO."
+    ),
+    click.option(
+        "--price", "prices", type=Price(), multiple=True, help="USD/h of a chip, such as h100=2.50; without: the fewest chips."
+    ),
+    click.option(
+        "--most",
+        type=click.IntRange(1, MOST_COUNT),
+        default=MOST,
+        show_default=True,
+        help="Configurations that a search simulates at most.",
+    ),
+    click.option(
+        "--plot", type=Path, help="Draw the frontier of a search: .png, .pdf or .svg (pip install 'jaxserve[plots]')."
+    ),
+    click.option(
+        "--report",
+        type=Path,
+        help="Write a page there, with the run of what is recommended, and the frontier of a search (pip install 'jaxserve[report]').",
+    ),
+    JSON,
 )
-@click.option("--tensor-parallel", type=cli.Numbers(), help="Chips that share every layer. Default: 1; 1,2,4,8 with --search.")
-@click.option(
-    "--kv-pool", type=Unit(size, "SIZE"), help="KV memory of all chips together. Default: what weights and workspace leave."
-)
-@click.option("--context", type=int, help="Tokens of a full sequence. Default: the longest of the trace.")
-@click.option("--prompt", type=int, help="Of the context, tokens of the prompt. Default: three quarters.")
-@click.option("--answer", "--output", "answer", type=int, help="Of the context, tokens of the answer. Default: a quarter.")
-@click.option("--rate", type=Unit(rate, "RATE"), help="Poisson arrivals, such as 20/s.")
-@click.option("--trace", type=Path, help="Azure CSV or Mooncake JSONL, instead of --rate.")
-@click.option(
-    "--time-scale", type=float, default=1.0, show_default=True, help="Arrivals of the trace times this; 0.5 is twice the rate."
-)
-@click.option("--length-scale", type=float, default=1.0, show_default=True, help="Prompts and answers of the trace times this.")
-@click.option("--ttft-p95", type=Unit(seconds, "TIME"), help="Limit of the P95 of time to first token, such as 250ms.")
-@click.option("--itl-p95", type=Unit(seconds, "TIME"), help="Limit of the P95 of inter-token latency, such as 12ms.")
-@click.option(
-    "--batch", type=cli.Numbers(), help="Batches to look at. Default: powers of two around what fits; 8 to 512 with --search."
-)
-@click.option(
-    "--policy", type=click.Choice(POLICIES), multiple=True, help="Who runs. Default: chunked; with --search also continuous."
-)
-@click.option("--budget", type=click.IntRange(1, MOST_COUNT), default=512, show_default=True, help="Tokens of a step, chunked.")
-@click.option(
-    "--page-size", "page", type=click.IntRange(1, MOST_COUNT), default=16, show_default=True, help="Tokens of a KV page."
-)
-@click.option("--headroom", type=float, default=0.01, show_default=True, help="Share of the pages that is kept free.")
-@click.option(
-    "--reserve", type=float, default=0.1, show_default=True, help="Share of a chip's memory for its runtime and others."
-)
-@click.option("--dtype", default="bfloat16", show_default=True, help="Of the weights.")
-@click.option("--kv-dtype", help="Of the KV cache. Default: bfloat16, or the weights' where they are floats.")
-@click.option(
-    "--requests", type=click.IntRange(2, MOST_COUNT), help=f"To simulate in each run. Default: {STUDY}; {SEARCH} with --search."
-)
-@click.option("--seed", type=click.IntRange(0, MOST_COUNT), default=0, show_default=True, help="Of the arrivals.")
-@click.option(
-    "--step-times",
-    type=click.Choice(STEP_TIMES),
-    default="analytical",
-    show_default=True,
-    help="Of the simulations: the roofline, or kernels that were measured on a GPU, carried over to the chip, with intervals.",
-)
-@click.option("--silicon", help="Kernels of calibrated steps: a folder of tables, or a calibration. Default: an H100's.")
-@click.option(
-    "--machine",
-    type=Path,
-    help="Calibrated steps of this machine's engine (--chip host): what python -m jaxserve.calibrate --out wrote.",
-)
-@click.option(
-    "--clients", type=cli.Numbers(), help="Closed-loop clients of the measurement plan. Default: what suits the pool."
-)
-@click.option(
-    "--measured",
-    multiple=True,
-    metavar="[CAP=]FILE",
-    help="Output of python -m jaxserve.load --json, to be judged beside the model.",
-)
-@click.option("--search", is_flag=True, help="Find the cheapest chip, degree of parallelism, cap and policy that hold the SLO.")
-@click.option(
-    "--price", "prices", type=Price(), multiple=True, help="USD/h of a chip, such as h100=2.50; without: the fewest chips."
-)
-@click.option(
-    "--most",
-    type=click.IntRange(1, MOST_COUNT),
-    default=MOST,
-    show_default=True,
-    help="Configurations that a search simulates at most.",
-)
-@click.option("--plot", type=Path, help="Draw the frontier of a search: .png, .pdf or .svg (pip install 'jaxserve[plots]').")
-@click.option(
-    "--report",
-    type=Path,
-    help="Write a page there, with the run of what is recommended, and the frontier of a search (pip install 'jaxserve[report]').",
-)
-@click.option("--json", "as_json", is_flag=True, help="JSON on standard output, for machines.")
 def main(
     search: bool,
     prices: tuple[tuple[str, float], ...],
@@ -159,7 +165,7 @@ def main(
             from jaxserve.reporting import report as report_page
         report_page.check_path(report)
     asked = SizingSpec(
-        requests=requests or (SEARCH if search else STUDY), policy=policy or (SEARCHED if search else POLICIES[:1]), **options
+        requests=requests or (SEARCH if search else STUDY), policy=policy or (SEARCHED if search else STUDIED), **options
     )
     if search:
         _search(asked, dict(prices), most, plot, report, as_json)
@@ -204,7 +210,7 @@ def _search(asked: Any, prices: dict[str, float], most: int, plot: Path | None, 
 
 
 def _command() -> str:
-    return shlex.join(["python", "-m", "jaxserve.size", *sys.argv[1:]])
+    return cli.command_line("jaxserve.size")
 
 
 def _told(report: Path) -> None:

@@ -12,6 +12,8 @@ from typing import Any
 
 from models.errors import UserError, short
 
+DTYPES = ("float32", "bfloat16")  # of weights and KV
+LAYERS = ("auto", "unrolled", "scanned")
 LARGEST = 2**63 - 1  # what fits a machine's integer, and is written as JSON in any Python
 SHOWN = 40  # characters of a wrong value that a message repeats
 

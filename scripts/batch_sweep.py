@@ -25,7 +25,8 @@ from jaxserve.calibration.run import held_out, host_device
 from jaxserve.engine.build import EngineBuild, choose
 from jaxserve.engine.config import EngineConfig
 from jaxserve.engine.engine import Engine
-from jaxserve.programs.compile_cache import Choice, cache_options
+from jaxserve.options import CACHE, takes
+from jaxserve.programs.compile_cache import Choice
 from jaxserve.version import version
 
 WITNESSES = ("analytical", "compiled", "calibrated", "measured")
@@ -93,7 +94,7 @@ def output(setup: EngineBuild, device: Device, measured: Measured, found: list[R
     "--context", type=click.IntRange(32), default=256, show_default=True, help="Tokens that each row holds in the table."
 )
 @click.option("--rounds", type=click.IntRange(3), default=7, show_default=True, help="Interleaved; medians count.")
-@cache_options
+@takes(CACHE)
 @click.option("--json", "as_json", is_flag=True, help="JSON on standard output.")
 def main(model: str, dtype: str, most: int, context: int, rounds: int, compile_cache: Choice, as_json: bool) -> None:
     """Measure decode steps over batches and show what each witness says of them."""

@@ -24,10 +24,10 @@ from costmodel.hardware.host import host_key, today
 from costmodel.terminal import cli
 from costmodel.terminal.tables import Table
 from jaxserve.engine.model import load_model
-from jaxserve.main_job.settings import DTYPES
 from jaxserve.programs.bucket import Bucket
 from jaxserve.programs.memory import MemoryNeed, pool_bytes
 from jaxserve.programs.program_set import blank, compile_programs
+from jaxserve.values import DTYPES
 from models.checkpoint.sources import open_checkpoint
 from models.errors import UserError
 from models.layers import KV

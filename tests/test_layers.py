@@ -94,3 +94,118 @@ def test_plain_modules_import_no_jax() -> None:
     assert all(path.exists() for path in files) and all(map(sources, (entry for entry in PLAIN if not entry.endswith(".py"))))
     broken = {str(path.relative_to(ROOT)): sorted(bad) for path in files if (bad := roots(path) & ACCELERATED)}
     assert not broken, f"plain Python modules that import an accelerator library: {broken}"
+
+
+COMMANDS = {"__main__"}  # `python -m` of a room: above all rooms, as the commands that lie beside them are
+ABOVE = ("jaxserve.options",)  # declares options of commands
+
+
+def modules() -> dict[str, Path]:
+    """Full name -> file, of the three floors."""
+    found = {}
+    for path in (path for floor in ("models", "costmodel", "jaxserve") for path in sources(floor)):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def known(source: str, package: str, names: dict[str, Path]) -> set[str]:
+    """The modules among `names` that a source imports, but for those that it needs for types alone."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            node.body = [ast.Pass()]
+    found = imports(ast.unparse(ast.fix_missing_locations(tree)), package)
+    return {name for name in found if name in names and names[name].name != "__init__.py"}
+
+
+def circles(edges: dict[str, set[str]]) -> list[list[str]]:
+    """Sets of nodes that reach each other, of at least two."""
+    order: list[str] = []
+    seen: set[str] = set()
+
+    def visit(node: str, to: dict[str, set[str]], out: list[str]) -> None:
+        stack = [(node, iter(sorted(to.get(node, ()))))]
+        seen.add(node)
+        while stack:
+            at, rest = stack[-1]
+            if (following := next((each for each in rest if each not in seen), None)) is None:
+                out.append(at)
+                stack.pop()
+            else:
+                seen.add(following)
+                stack.append((following, iter(sorted(to.get(following, ())))))
+
+    for node in sorted(edges):
+        if node not in seen:
+            visit(node, edges, order)
+    back: dict[str, set[str]] = {}
+    for node, targets in edges.items():
+        for target in targets:
+            back.setdefault(target, set()).add(node)
+    seen.clear()
+    found = []
+    for node in reversed(order):
+        if node not in seen:
+            part: list[str] = []
+            visit(node, back, part)
+            if len(part) > 1:
+                found.append(sorted(part))
+    return found
+
+
+def test_the_circles_are_found():
+    edges = {"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": {"e"}, "e": {"d"}, "f": {"a"}}
+    assert sorted(circles(edges)) == [["a", "b", "c"], ["d", "e"]]
+    assert circles({"a": {"b", "c"}, "b": {"c"}}) == []
+
+
+def graph() -> dict[str, set[str]]:
+    names = modules()
+    return {
+        name: known(path.read_text(encoding="utf-8"), name if path.name == "__init__.py" else name.rpartition(".")[0], names)
+        for name, path in names.items()
+    }
+
+
+def test_no_circle_of_modules():
+    assert not circles(graph())
+
+
+def test_no_circle_of_rooms():
+    """A room is the first two parts of a name. Files beside the rooms are judged as they are, and a room's `__main__` too."""
+
+    def room(name: str) -> str:
+        parts = name.split(".")
+        return name if len(parts) < 3 or parts[-1] in COMMANDS else ".".join(parts[:2])
+
+    edges: dict[str, set[str]] = {}
+    for name, targets in graph().items():
+        edges.setdefault(room(name), set()).update({room(target) for target in targets} - {room(name)})
+    assert not circles(edges)
+
+
+@pytest.mark.parametrize("floor", ["models", "costmodel", "jaxserve"])
+def test_few_files_lie_beside_the_rooms(floor: str):
+    assert len([path for path in (ROOT / floor).glob("*.py") if path.name not in ("__init__.py", "__main__.py")]) <= 15
+
+
+PRINT = {  # rooms that print; every other room hands its results on
+    "costmodel.cli",
+    "costmodel.terminal",
+    "jaxserve.bucketing",
+    "jaxserve.calibration",
+    "jaxserve.generation",
+    "jaxserve.load",
+    "jaxserve.main_job",
+    "jaxserve.recorded_service",
+    "jaxserve.simulated_load",
+    "jaxserve.sizing",
+    "jaxserve.steplog",
+}
+
+
+def test_only_commands_and_rooms_that_print_know_the_terminal():
+    found = {".".join(name.split(".")[:2]) for name, to in graph().items() if any("costmodel.terminal." in each for each in to)}
+    rooms = {name for name in found if (ROOT / name.replace(".", "/")).is_dir()}
+    assert rooms <= PRINT, rooms - PRINT

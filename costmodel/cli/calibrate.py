@@ -18,7 +18,7 @@ from costmodel.cli.choices import ModelChoice, choose_model
 from costmodel.cli.output import Output, table
 from costmodel.hardware.chip import Chip
 from costmodel.hardware.chips import find_chip
-from costmodel.terminal.json_file import check_out, write_out
+from costmodel.json_file import check_out, write_out
 from costmodel.terminal.tables import Table
 
 Bar = Callable[[str, int], Callable[[int], None]]

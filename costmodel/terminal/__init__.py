@@ -1,1 +1,1 @@
-"""What every command shares: how it ends, progress bars, tables, JSON files. Only commands import it, no library does."""
+"""What every command shares: how it ends, progress bars and tables. Only commands and rooms that print import it."""

@@ -7,6 +7,7 @@ import errno
 import io
 import logging
 import os
+import shlex
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -18,14 +19,15 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
+from costmodel import endings
 from costmodel.hardware.host import spare_jax_the_search
-from costmodel.terminal import endings
 from models.errors import UserError, check_count
 from models.files.reading import shown
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
 MANY = 1000  # numbers of an option that takes several
 NOTHING = "nothing was kept"  # after what interrupted it
+_ALL = ("jaxserve", "python -m jaxserve")  # programs whose first argument names the command
 
 
 def run(command: click.Command, arguments: list[str] | None = None) -> None:
@@ -173,6 +175,12 @@ def _program() -> str:
     """How the command was started, for its usage line."""
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     return f"python -m {spec.name.removesuffix('.__main__')}" if spec else Path(sys.argv[0]).name
+
+
+def command_line(module: str) -> str:
+    """The line that started this process, for a shell: as a command of `jaxserve`, or else as a run of `module`."""
+    name = _program()
+    return shlex.join([*(name if name in _ALL else f"python -m {module}").split(), *sys.argv[1:]])
 
 
 class _Note(ProgressColumn):

@@ -8,7 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from costmodel.arch.deployment import Deployment, Storage
 from costmodel.capacity import fit
@@ -22,16 +22,12 @@ from jaxserve.load.trace import count_lines, read_trace, requests
 from jaxserve.predict.analytical import Analytical, Attention
 from jaxserve.programs.buckets import Buckets
 from jaxserve.programs.dispatch import Run, dispatch
-from jaxserve.scheduling.chunked import Chunked
-from jaxserve.scheduling.continuous import Continuous
 from jaxserve.scheduling.disaggregated import Disaggregated
-from jaxserve.scheduling.dynamic import Dynamic
 from jaxserve.scheduling.limits import Limits
 from jaxserve.scheduling.plan import Plan
 from jaxserve.scheduling.policy import Policy
+from jaxserve.scheduling.registry import make_policy, mixes, takes
 from jaxserve.scheduling.state import State
-from jaxserve.scheduling.static import Static
-from jaxserve.scheduling.transfer import Link
 from jaxserve.simulator.run import SimulationResult, simulate
 from models.errors import UserError
 
@@ -72,7 +68,7 @@ class BucketingSpec:
     @property
     def together(self) -> bool:
         """Decodes and prompts of a step run as one program, so that weights are read once for both."""
-        return self.policy == "chunked" and self.attention == "blockwise"
+        return mixes(self.policy) and self.attention == "blockwise"
 
 
 class Cliff(NamedTuple):
@@ -196,10 +192,9 @@ def _pages(asked: BucketingSpec, chip: Chip, held: Deployment) -> int:
 
 def _policy(asked: BucketingSpec, context: int, chip: Chip, held: Deployment) -> Policy:
     limits = Limits(rows=asked.rows, context=context)
-    if asked.policy == "chunked":
-        return Chunked(limits, asked.budget)
-    if asked.policy == "disaggregated":
+    offered: dict[str, Any] = {"budget": asked.budget, "token_bytes": round(held.kv_bytes_per_token)}
+    if takes(asked.policy, "link"):
         if chip.link_bandwidth is None:
             raise UserError(f"chip {chip.name} has no links that KV could be handed over; take another chip or policy")
-        return Disaggregated(Link(round(held.kv_bytes_per_token), float(chip.link_bandwidth)), limits, budget=asked.budget)
-    return {"continuous": Continuous, "static": Static, "dynamic": Dynamic}[asked.policy](limits)
+        offered["link"] = float(chip.link_bandwidth) / 1e9
+    return make_policy(asked.policy, limits, {}, offered)

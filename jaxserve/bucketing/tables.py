@@ -8,6 +8,7 @@ from costmodel.cli.output import Output, giga, table
 from costmodel.terminal.tables import Table
 from jaxserve.bucketing.economics import Choice, Share
 from jaxserve.bucketing.study import Cliff, Study, shapes
+from jaxserve.scheduling.registry import takes
 
 MARKS = "plans simulated; seconds and bytes analytical (roofline of costmodel.step_cost)"
 
@@ -33,7 +34,7 @@ def heading(found: Study) -> list[str]:
     asked, run = found.asked, found.run
     scales = f"times x {asked.time_scale:g}, lengths x {asked.length_scale:g}"
     rows, query = asked.chunk
-    budget = f" of {asked.budget} tokens a step" if asked.policy in ("chunked", "disaggregated") else ""
+    budget = f" of {asked.budget} tokens a step" if takes(asked.policy, "budget") else ""
     lines = [
         f"{asked.model} on {found.chip.name}, {asked.policy}{budget}: {asked.rows} rows, prefills of up to {rows}x{query}, "
         f"{found.pages} pages of {asked.page} tokens{', shared by equal prefixes' if asked.prefix else ''}; {asked.attention} attention, "

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Self
 
 from costmodel.calibration.calibration import Calibration
 from costmodel.calibration.parameter import Parameter
-from costmodel.terminal.json_file import read_out
+from costmodel.json_file import read_out
 from jaxserve.predict.calibrated import Calibrated, Model
 from jaxserve.programs.buckets import Buckets
 from models.errors import UserError

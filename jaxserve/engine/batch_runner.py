@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Sequence
 
-from costmodel.terminal.endings import Shield
+from costmodel.endings import Shield
 from jaxserve.engine.engine import Engine
 from jaxserve.engine.input_processor import Given, numbered
 from jaxserve.engine.request_handle import Piece, RequestHandle

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import jax
 
-from costmodel.terminal.json_file import read_out
+from costmodel.json_file import read_out
 from jaxserve.engine.config import PAGE, EngineConfig
 from jaxserve.programs.buckets import Buckets, powers
 from models.errors import UserError

@@ -3,43 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import math
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from jaxserve.kv.layout import KINDS
-from jaxserve.main_job.settings import DTYPES, LAYERS
 from jaxserve.programs.compile_cache import Choice, check_cache
 from jaxserve.scheduling import own
-from jaxserve.scheduling.chunked import Chunked
-from jaxserve.scheduling.continuous import Continuous
 from jaxserve.scheduling.disaggregated import Disaggregated
-from jaxserve.scheduling.dynamic import Dynamic
 from jaxserve.scheduling.limits import Limits, QueueRule
-from jaxserve.scheduling.names import POLICIES, policy_json
+from jaxserve.scheduling.names import policy_json
 from jaxserve.scheduling.policy import Policy
-from jaxserve.scheduling.static import Static
-from jaxserve.scheduling.transfer import Link
+from jaxserve.scheduling.registry import OPTIONS, POLICIES, check_name, make_policy, mixes
 from jaxserve.speculative.ngram import NGram
-from jaxserve.values import boolean, integer, number, settle, shown
+from jaxserve.values import DTYPES, LAYERS, boolean, integer, number, settle, shown
 from models.errors import MOST, UserError
 
 ROWS, PAGE, DRAFTS = 64, 16, 4  # where nothing else is said
 WORKERS, LONGEST = 1024, 1e9  # at most; s of a delay or a timeout
-LINK = 10.0  # GB/s: copies within one memory, a figure to replace with that of the link that is meant
-
-# What only some policies take.
-_TAKEN_BY = {
-    "budget": ("chunked", "disaggregated"),
-    "delay": ("dynamic",),
-    "preferred": ("dynamic",),
-    "prefill_workers": ("disaggregated",),
-    "decode_workers": ("disaggregated",),
-    "link": ("disaggregated",),
-}
-
 
 _NUMBERS: tuple[tuple[str, Callable[[float], bool], str], ...] = (
     ("delay", lambda seconds: 0 <= seconds <= LONGEST, f"it must be at least 0 and at most {LONGEST:g} s"),
@@ -173,14 +155,12 @@ class EngineConfig:
         """A name that is known, or of one's own, or a policy, whose rows and steps are those of the engine."""
         policy = self.policy
         if isinstance(policy, str):
-            if policy not in POLICIES and ":" not in policy:
-                raise UserError(f"policy {shown(policy)} is unknown; give {', '.join(POLICIES)}; {own.EXAMPLE}")
-            return
+            return check_name(policy)
         if not own.is_policy(policy):
             raise UserError(
                 f"policy is {shown(policy)}; give {', '.join(POLICIES)}, or a policy as docs/policy.md has it; {own.EXAMPLE}"
             )
-        for name in (*_TAKEN_BY, "prefill_tokens", "queue_size", "queue_timeout"):
+        for name in (*OPTIONS, "prefill_tokens", "queue_size", "queue_timeout"):
             apart = name.endswith("workers") and isinstance(policy, Disaggregated)
             if getattr(self, name) is not None and not apart:
                 raise UserError(f"{name} is given, but the policy is made already and has its own; leave it out")
@@ -191,12 +171,6 @@ class EngineConfig:
 
     def _idle(self) -> None:
         """Refuse what would be of no use."""
-        built_in = isinstance(self.policy, str) and self.policy in POLICIES
-        for name, takers in _TAKEN_BY.items():
-            if built_in and getattr(self, name) is not None and self.policy not in takers:
-                raise UserError(
-                    f"{name} is given, but a {self.policy} policy has none; leave it out, or take {' or '.join(takers)}"
-                )
         if self.drafts is not None and self.speculate is None:
             raise UserError("drafts is given, but nothing drafts; leave it out, or speculate with ngram")
         if self.batch_invariant:
@@ -238,10 +212,7 @@ class EngineConfig:
     @property
     def mixes(self) -> bool:
         """Whether steps run decodes beside parts of prompts, within a budget, so that programs for both are worth compiling."""
-        if isinstance(self.policy, str) and self.policy in POLICIES:
-            return self.policy == "chunked"
-        kind = own.found(self.policy) if isinstance(self.policy, str) else type(self.policy)
-        return kind is not Disaggregated and "budget" in inspect.signature(kind).parameters
+        return mixes(self.policy)
 
     @property
     def ahead(self) -> int:
@@ -264,24 +235,10 @@ class EngineConfig:
             return self.policy
         queue = QueueRule(self.queue_size, math.inf if self.queue_timeout is None else self.queue_timeout)
         limits = Limits(rows, self.prefill_tokens, queue=queue, ahead=self.ahead)
-        if ":" in self.policy:
-            given = {name: getattr(self, name) for name in _TAKEN_BY if getattr(self, name) is not None}
-            given |= {"multi_step": self.multi_step} if self.multi_step > 1 else {}
-            return own.make(self.policy, limits, given, {"budget": budget, "piece": piece, "multi_step": 1})
-        budget = self.budget or budget
-        match self.policy:
-            case "static":
-                return Static(limits, self.multi_step)
-            case "dynamic":
-                return Dynamic(
-                    limits, tuple(self.preferred) if self.preferred is not None else None, self.delay or 0.0, self.multi_step
-                )
-            case "continuous":
-                return Continuous(limits, self.multi_step)
-            case "chunked":
-                return Chunked(limits, budget, self.multi_step, piece)
-        link = Link(token_bytes, (self.link or LINK) * 1e9)
-        return Disaggregated(link, limits, self.prefill_workers or 1, budget, multi_step=self.multi_step)
+        given = {name: getattr(self, name) for name in OPTIONS if getattr(self, name) is not None}
+        given |= {"multi_step": self.multi_step} if self.multi_step > 1 else {}
+        offered = {"budget": budget, "piece": piece, "multi_step": 1, "token_bytes": token_bytes}
+        return make_policy(self.policy, limits, given, offered)
 
 
 def _check_log(path: Path) -> None:

@@ -10,9 +10,9 @@ import jax.numpy as jnp
 from flax import nnx
 
 from costmodel.hardware.ceilings import default_dtype
-from jaxserve.main_job.settings import DTYPES, LAYERS
 from jaxserve.programs.memory import weight_bytes
 from jaxserve.programs.step import Step
+from jaxserve.values import DTYPES, LAYERS
 from models.checkpoint.base import Checkpoint, RandomCheckpoint
 from models.checkpoint.load import load
 from models.checkpoint.sources import open_checkpoint

@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from typing import Self
 
-from costmodel.terminal import endings
+from costmodel import endings
 from jaxserve.engine.batch_runner import Ask, BatchRunner
 from jaxserve.engine.build import EngineBuild, choose
 from jaxserve.engine.config import EngineConfig

@@ -7,8 +7,7 @@ from typing import Literal
 
 from jaxserve.kv.paged import Paged
 from jaxserve.kv.slots import Slots
-from jaxserve.main_job.settings import DTYPES
-from jaxserve.values import boolean, integer, settle, shown
+from jaxserve.values import DTYPES, boolean, integer, settle, shown
 from models.errors import UserError
 
 KINDS = ("paged", "contiguous")

@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable
 from typing import Any, Self
 
+from costmodel.endings import Shield
 from costmodel.hardware.host import host_key
-from costmodel.terminal.endings import Shield
 from jaxserve.engine.engine import Engine
 from jaxserve.engine.request_handle import RequestHandle
 from jaxserve.load.client import Item, Known

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Self
 
-from costmodel.terminal.endings import Shield
+from costmodel.endings import Shield
 from jaxserve.load.client import Item, Known
 from jaxserve.load.record import CHUNKS, FAILED, UNFINISHED, RequestRecord
 from jaxserve.load.served import REFUSED

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from costmodel.terminal.endings import CODES
+from costmodel.endings import CODES
 from costmodel.terminal.tables import Table, console
 from jaxserve.load.session import Found
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from costmodel.terminal import endings
+from costmodel import endings
 from jaxserve.load.client import Client, Item
 from jaxserve.load.record import UNFINISHED, RequestRecord
 from jaxserve.load.schedule import Schedule

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from costmodel.terminal import endings
+from costmodel import endings
 from jaxserve.load.client import Client
 from jaxserve.load.measure import Alphabets, measure
 from jaxserve.load.record import RequestRecord

@@ -15,9 +15,9 @@ from costmodel.hardware.host import host_key, today
 from costmodel.ledger.ledger import Ledger
 from jaxserve.engine.input_processor import read_all
 from jaxserve.engine.model import Model, choose_dtype, load_model
-from jaxserve.generation.program_table import Price, report
 from jaxserve.generation.prompts import builtin_prompts, read_prompts
 from jaxserve.main_job.outcome import DecodeResult, Run
+from jaxserve.main_job.program_report import Price, report
 from jaxserve.main_job.rows import Generation, Row, StepRecord, make_rows, pages_needed
 from jaxserve.main_job.settings import DecodeConfig
 from jaxserve.predict.analytical import Analytical

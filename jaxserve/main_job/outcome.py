@@ -10,7 +10,8 @@ from rich.text import Text
 from costmodel.hardware.ceilings import Ceilings
 from costmodel.terminal.tables import console
 from jaxserve.engine.model import batch_caveat
-from jaxserve.generation.program_table import ProgramReport, programs_json, programs_table, table
+from jaxserve.generation.program_table import programs_json, programs_table
+from jaxserve.main_job.program_report import ProgramReport, table
 from jaxserve.main_job.rows import Row, StepRecord
 from jaxserve.predict.analytical import Analytical
 from jaxserve.programs.program_set import Program

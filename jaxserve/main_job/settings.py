@@ -6,10 +6,8 @@ import dataclasses
 from pathlib import Path
 
 from jaxserve.programs.compile_cache import Choice, check_cache
+from jaxserve.values import DTYPES, LAYERS
 from models.errors import UserError, check_count
-
-DTYPES = ("float32", "bfloat16")
-LAYERS = ("auto", "unrolled", "scanned")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +35,7 @@ class DecodeConfig:
     def __post_init__(self) -> None:
         if not self.batches or min(self.batches) < 1:
             raise UserError(f"--batch is {min(self.batches, default='empty')}; it must be at least 1")
-        for name, value in (("max-new-tokens", self.max_new_tokens), ("context", self.context), ("page-size", self.page_size)):
+        for name, value in (("max-tokens", self.max_new_tokens), ("context", self.context), ("page-size", self.page_size)):
             if value is not None and value < 1:
                 raise UserError(f"--{name} is {value}; it must be at least 1")
             if value is not None:

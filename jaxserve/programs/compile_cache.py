@@ -12,11 +12,7 @@ import logging
 import os
 import time
 import uuid
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
-
-import click
 
 from models.errors import UserError
 
@@ -24,7 +20,6 @@ LIMIT = 2**30  # B of a folder's entries: of more, those go that were not used f
 ABANDONED = 3600  # s after which a file that was never moved into place is nobody's
 Choice = str | Path | bool | None  # a folder; None or True for the user's own; False for none
 
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 _MAGIC = b"jaxserve program 1\n"
 _DIGEST = hashlib.sha256().digest_size
@@ -168,31 +163,6 @@ def check_cache(choice: Choice, name: str) -> None:
         raise UserError(f"{name} {folder} is not a folder{above}; give one, or a name that is not taken")
     if there != folder and not os.access(there, os.W_OK):
         raise UserError(f"{name} {folder} cannot be written to{above}; give a folder of your own")
-
-
-class _Folder(click.ParamType):
-    """--compile-cache and --no-compile-cache set one option, and the last one counts."""
-
-    name = "FOLDER"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path | bool:
-        if value == "":
-            raise UserError("--compile-cache is empty; give a folder, or --no-compile-cache")
-        return value if isinstance(value, bool) else Path(value)
-
-
-def cache_options(command: Command) -> Command:
-    """The options of a command that compiles programs to serve with: `compile_cache`, a `Choice`."""
-    folder = "Keep compiled programs there. Default: ~/.cache/jaxserve/programs."
-    without = click.option(
-        "--no-compile-cache",
-        "compile_cache",
-        type=_Folder(),
-        is_flag=True,
-        flag_value=False,
-        help="Keep no compiled programs, and take none.",
-    )
-    return click.option("--compile-cache", type=_Folder(), help=folder)(without(command))
 
 
 def _digest(key: str, content: bytes) -> bytes:

@@ -9,29 +9,17 @@ from typing import Any, NamedTuple, cast
 from jaxserve.kv.memory import Memory
 from jaxserve.kv.paged import Paged
 from jaxserve.kv.slots import Slots
-from jaxserve.scheduling.chunked import Chunked
 from jaxserve.scheduling.codec import decode, encode
-from jaxserve.scheduling.continuous import Continuous
-from jaxserve.scheduling.disaggregated import Disaggregated
-from jaxserve.scheduling.dynamic import Dynamic
 from jaxserve.scheduling.own import found
 from jaxserve.scheduling.policy import Policy
-from jaxserve.scheduling.static import Static
+from jaxserve.scheduling.registry import POLICIES
 from models.errors import UserError, short
-
-POLICIES: Mapping[str, type[Policy]] = {
-    "static": Static,
-    "dynamic": Dynamic,
-    "continuous": Continuous,
-    "chunked": Chunked,
-    "disaggregated": Disaggregated,
-}
 
 
 def policy_name(policy: Policy) -> str:
     """One of `POLICIES`; of another policy MODULE:NAME of its type."""
     kind = type(policy)
-    return next((name for name, known in POLICIES.items() if known is kind), f"{kind.__module__}:{kind.__qualname__}")
+    return next((name for name, entry in POLICIES.items() if entry.kind is kind), f"{kind.__module__}:{kind.__qualname__}")
 
 
 def policy_json(policy: Policy) -> dict[str, Any]:
@@ -70,7 +58,7 @@ def policy_of(plain: Any, own: str | None = None) -> Policy:
         if not dataclasses.is_dataclass(kind):
             raise UserError(f"policy {own} is no dataclass, so it can't be made of what is written down")
         return decode(cast(type[Policy], kind), {key: value for key, value in plain.items() if key != "name"}, "policy")
-    kind, fields = _named(plain, "policy", POLICIES)
+    kind, fields = _named(plain, "policy", {name: entry.kind for name, entry in POLICIES.items()})
     return decode(kind, fields, "policy")
 
 

@@ -46,18 +46,19 @@ def found(name: str) -> Callable[..., Any]:
     return made
 
 
-def make(name: str, limits: Limits, given: Mapping[str, Any], offered: Mapping[str, Any]) -> Policy:
-    """The policy of that name.
+def make(name: str, kind: Callable[..., Any], limits: Limits, given: Mapping[str, Any], offered: Mapping[str, Any]) -> Policy:
+    """A policy.
 
     Args:
+      name: in messages.
+      kind: its class, or a function that makes one, as `found` gives it.
       limits: its first argument.
       given: options that the user gave; it must take them all.
       offered: options that it may take: what the engine would choose.
 
     Raises:
-      UserError: there is none of that name, it doesn't take an option, or what it makes is no policy.
+      UserError: it doesn't take an option, or what it makes is no policy.
     """
-    kind = found(name)
     try:
         takes = inspect.signature(kind).parameters
     except (TypeError, ValueError):

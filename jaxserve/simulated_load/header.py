@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from costmodel.terminal.tables import Table
 from jaxserve.deployment.deployment import Deployment
 from jaxserve.deployment.step_times import LEVEL, decode_plan
-from jaxserve.engine.config import LINK
 from jaxserve.load.result import Run
+from jaxserve.scheduling.registry import LINK
 
 NO_SERVER = "No server ran: the scheduler that serves decided on a virtual clock (witness: simulated)"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from costmodel.terminal import endings
+from costmodel import endings
 from jaxserve.deployment.deployment import Deployment
 from jaxserve.deployment.step_times import roofline
 from jaxserve.load.record import RequestRecord

@@ -11,7 +11,8 @@ from jaxserve.sizing.search import Option, Search
 from models.errors import UserError
 
 MARKERS = "osD^vP*X<>"  # one for each number of chips of a kind
-FACES = {"chunked": "black", "continuous": "white", "static": "0.7", "dynamic": "0.45"}  # of each policy
+FACES = {"chunked": "black", "continuous": "white", "static": "0.7", "dynamic": "0.45"}  # of a policy
+OTHER = "0.85"
 
 
 def draw_frontier(path: Path, found: Search) -> None:
@@ -41,7 +42,7 @@ def draw_frontier(path: Path, found: Search) -> None:
                 if option.chips == kind and option.configuration and option.configuration.policy == policy
             ]
             if mine:
-                _points(axes, mine, marker, FACES[policy], f"{kind}, {policy}")
+                _points(axes, mine, marker, FACES.get(policy, OTHER), f"{kind}, {policy}")
     edge = found.frontier
     axes.step(*zip(*map(_place, edge), strict=True), where="post", color="black", linewidth=1, zorder=1, label="frontier")
     limit = found.asked.itl_p95

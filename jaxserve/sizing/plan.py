@@ -6,8 +6,9 @@ import math
 import shlex
 from typing import NamedTuple
 
-from jaxserve.main_job.settings import DTYPES
+from jaxserve.scheduling.registry import takes
 from jaxserve.sizing.study import Study
+from jaxserve.values import DTYPES
 from models.config.presets import PRESETS
 
 URL = "http://127.0.0.1:8000"  # of a server that was started apart
@@ -99,7 +100,11 @@ def _server(found: Study, cap: int) -> tuple[str, ...]:
     if needs_server(found):
         return ("--url", URL)
     name = f"random:{found.chosen.name}" if found.chosen.name in PRESETS else asked.model
-    policy = ("--policy", asked.policy[0], *(("--budget", str(max(asked.budget, cap))) if asked.policy[0] == "chunked" else ()))
+    policy = (
+        "--policy",
+        asked.policy[0],
+        *(("--budget", str(max(asked.budget, cap))) if takes(asked.policy[0], "budget") else ()),
+    )
     kv = ("--kv-dtype", asked.kv_dtype) if asked.kv_dtype else ()
     memory = (
         "--rows",

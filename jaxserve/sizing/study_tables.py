@@ -10,6 +10,7 @@ from costmodel.sizing import gib
 from costmodel.terminal.tables import Table
 from jaxserve.load.quantiles import Quantiles
 from jaxserve.load.saturation import Saturation
+from jaxserve.scheduling.registry import takes
 from jaxserve.sizing.interval_tables import plain_ends, spans
 from jaxserve.sizing.line import Line
 from jaxserve.sizing.plan import URL, Command, commands, needs_server
@@ -72,7 +73,7 @@ def heading(found: Study) -> list[str]:
     each = pool.sequence(context)
     before = int(pool.size // each)
     slo = ", ".join(f"{metric.upper()} P{q:g} <= {limit * 1e3:g} ms" for metric, q, limit in asked.slo.limits())
-    policy = f"chunked, {asked.budget} tokens a step" if asked.policy[0] == "chunked" else asked.policy[0]
+    policy = f"{asked.policy[0]}, {asked.budget} tokens a step" if takes(asked.policy[0], "budget") else asked.policy[0]
     return [
         f"{found.chosen.name} on {found.placement.degree} x {found.placement.chip.name}, weights {asked.dtype}, KV "
         f"{found.placement.kv.name}, policy {policy}",

@@ -15,20 +15,15 @@ from jaxserve.load.record import RequestRecord
 from jaxserve.load.recorder import Recorder
 from jaxserve.load.slo import SLO
 from jaxserve.load.stability import Growth, growth
-from jaxserve.scheduling.chunked import Chunked
-from jaxserve.scheduling.continuous import Continuous
-from jaxserve.scheduling.dynamic import Dynamic
 from jaxserve.scheduling.limits import Limits
 from jaxserve.scheduling.observer import Observer, Observers
 from jaxserve.scheduling.plan import Plan
 from jaxserve.scheduling.policy import Policy
+from jaxserve.scheduling.registry import check_name, make_policy, takes
 from jaxserve.scheduling.state import State
-from jaxserve.scheduling.static import Static
 from jaxserve.simulator.run import SimulationResult, simulate
 from jaxserve.sizing.traffic import Traffic, judged
-from models.errors import UserError
 
-POLICIES = ("chunked", "continuous", "static", "dynamic")
 TURNS, LEAST = 3, 48  # requests of a flood
 
 
@@ -37,7 +32,7 @@ class Configuration:
     """What decides who runs: a policy with its cap, and the pages that it admits into.
 
     Attributes:
-      policy: one of `POLICIES`.
+      policy: one of `registry.POLICIES` that runs on one KV pool, or MODULE:NAME of one's own.
       cap: sequences that may be active at once (max_num_seqs). It reserves no memory: pages decide who comes in.
       budget: tokens of a step, of the chunked policy; with more sequences than that, as many as those.
       pages, page: of the pool, and tokens of each.
@@ -52,24 +47,25 @@ class Configuration:
     piece: int = 1
 
     @property
+    def budgeted(self) -> bool:
+        """The policy takes a budget of tokens a step."""
+        return takes(self.policy, "budget")
+
+    @property
     def tokens(self) -> int:
         """Of a step at most, chunked: each sequence must be able to go on."""
         return max(self.budget, self.cap)
 
     @property
     def name(self) -> str:
-        return f"chunked {self.tokens}" if self.policy == "chunked" else self.policy
+        return f"{self.policy} {self.tokens}" if self.budgeted else self.policy
 
     def make(self) -> tuple[Policy, State]:
-        """The policy and an empty state. Raises UserError for a policy that is none."""
+        """The policy and an empty state. Raises UserError for a policy that is none, or that wants several KV pools."""
+        check_name(self.policy, one_worker=True)
         limits = Limits(rows=self.cap)
         state = State.of(Paged.of(self.pages, self.page))
-        if self.policy == "chunked":
-            return Chunked(limits, self.tokens, piece=self.piece), state
-        kinds: dict[str, Callable[[Limits], Policy]] = {"continuous": Continuous, "static": Static, "dynamic": Dynamic}
-        if self.policy not in kinds:
-            raise UserError(f"--policy is {self.policy!r}; there are {', '.join(POLICIES)}")
-        return kinds[self.policy](limits), state
+        return make_policy(self.policy, limits, {}, {"budget": self.tokens, "piece": self.piece}), state
 
 
 class Tally(NamedTuple):

@@ -97,7 +97,7 @@ CASES = {
     # More rows than a list of them could hold: the refusal must come from the prompts alone.
     "batch of a thousand millions": Case(options("--model", "random:smollm2-135m", "--batch", "1" + 9 * "0"), MEMORY),
     "page size 0": Case(options(*TINY, "--page-size", "0"), "--page-size is 0; it must be at least 1"),
-    "no new tokens": Case(options(*TINY, "--max-new-tokens", "0"), "--max-new-tokens is 0; it must be at least 1"),
+    "no new tokens": Case(options(*TINY, "--max-new-tokens", "0"), "--max-tokens is 0; it must be at least 1"),
     # 8 billion parameters fit some machines; the cache of 4,096 long rows fits none.
     "more memory than there is": Case(
         options("--model", "random:llama-3-8b", "--batch", "4096", "--max-new-tokens", "4000"), "16.1 GB weights in bfloat16"

@@ -72,7 +72,7 @@ def shared(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     file.write_text(json.dumps(LADDER.to_json()))
     monkeypatch.setattr(setup, "load_model", _load)
     monkeypatch.setattr(prepared, "compile_programs", _compile)
-    monkeypatch.setattr(prepared, "Mover", _mover)
+    monkeypatch.setattr(prepared, "KVCopier", _mover)
     share_programs(tmp_path / "cache")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return file

@@ -63,7 +63,7 @@ def test_help_has_an_example(tmp_path: Path):
     found = commands.run(MODULE, "--help", cache=tmp_path)
     assert found.returncode == 0 and found.stderr == ""
     assert "Example: python -m jaxserve.decode --batch 1,8,64" in found.stdout
-    for option in ("--batch", "--model", "--prompt-file", "--max-new-tokens", "--context", "--dtype", "--page-size", "--temperature",
+    for option in ("--batch", "--model", "--prompts", "--max-tokens", "--context", "--dtype", "--page-size", "--temperature",
                    "--seed", "--json"):  # fmt: skip
         assert option in found.stdout
 

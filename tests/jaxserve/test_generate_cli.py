@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from costmodel.terminal.endings import heard
+from costmodel.endings import heard
 from jaxserve.engine.engine import Engine
-from jaxserve.scheduling.names import POLICIES
 from jaxserve.scheduling.observer import Observer
+from jaxserve.scheduling.registry import POLICIES
 from jaxserve.steplog.replay import replay
 from tests.jaxserve.commands import error_line
 from tests.jaxserve.generated import PROMPTS, greedy, here

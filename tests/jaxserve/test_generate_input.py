@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from jaxserve.engine import build as setup
-from jaxserve.scheduling.names import POLICIES
+from jaxserve.scheduling.registry import POLICIES
 from tests.jaxserve import commands
 from tests.jaxserve.commands import error_line
 from tests.jaxserve.generated import here

@@ -46,7 +46,7 @@ def test_two_engines_at_once_share_programs_and_nothing_else():
     [
         ({"model": "other"}, "for another model, tiny; prepare tiny by itself"),
         ({"pool": dataclasses.replace(PLAIN_KIT.pool(), units=45)}, r"for a pool of \(44, 4, .*and this engine has \(45, 4"),
-        ({"ladder": Buckets((1, 2, 4), (10,), (2, 7), 4)}, "for a ladder of Ladder"),
+        ({"ladder": Buckets((1, 2, 4), (10,), (2, 7), 4)}, "for a ladder of Buckets"),
         ({"features": Features(logprobs=0)}, "for a features of Features"),
     ],
     ids=["model", "pool", "ladder", "features"],

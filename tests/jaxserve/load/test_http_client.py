@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from costmodel.terminal.endings import SIGNALS, heard, named
+from costmodel.endings import SIGNALS, heard, named
 from jaxserve.load.client import Item
 from jaxserve.load.measure import measure
 from jaxserve.load.parts import split

@@ -22,7 +22,7 @@ def test_the_largest_batch():
         ({"batches": (8, 0)}, "--batch is 0; it must be at least 1"),
         ({"batches": (-3,)}, "--batch is -3; it must be at least 1"),
         ({"batches": ()}, "--batch is empty"),
-        ({"max_new_tokens": 0}, "--max-new-tokens is 0; it must be at least 1"),
+        ({"max_new_tokens": 0}, "--max-tokens is 0; it must be at least 1"),
         ({"context": 0}, "--context is 0; it must be at least 1"),
         ({"page_size": 0}, "--page-size is 0; it must be at least 1"),
         ({"page_size": -1}, "--page-size is -1"),

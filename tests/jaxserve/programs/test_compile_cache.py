@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 from jaxserve.engine.build import choose
 from jaxserve.engine.config import EngineConfig
 from jaxserve.main_job.settings import DecodeConfig
-from jaxserve.programs.compile_cache import ABANDONED, CompileCache, cache_options, check_cache
+from jaxserve.options import CACHE, takes
+from jaxserve.programs.compile_cache import ABANDONED, CompileCache, check_cache
 from models.errors import UserError
 
 KEY, OTHER = "a" * 64, "b" * 64
@@ -100,7 +101,7 @@ def test_the_last_of_both_options_counts(arguments: list[str], choice: object):
     found: list[object] = []
 
     @click.command()
-    @cache_options
+    @takes(CACHE)
     def command(compile_cache: object) -> None:
         found.append(compile_cache)
 

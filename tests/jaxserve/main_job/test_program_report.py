@@ -15,7 +15,8 @@ from costmodel.analytical.nominal import nominal_of_model, nominal_step
 from costmodel.compile.xla import XlaTotals, xla_totals
 from costmodel.hardware.ceilings import Ceilings
 from costmodel.ledger.ledger import ledger
-from jaxserve.generation.program_table import ProgramReport, programs_json, programs_table, report, table
+from jaxserve.generation.program_table import programs_json, programs_table
+from jaxserve.main_job.program_report import ProgramReport, report, table
 from jaxserve.main_job.rows import StepRecord
 from jaxserve.programs.bucket import Bucket
 from jaxserve.programs.executable import Executable

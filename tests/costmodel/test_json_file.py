@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from costmodel.terminal.json_file import check_out, read_out, write_out
+from costmodel.json_file import check_out, read_out, write_out
 from models.errors import UserError
 
 

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from costmodel.terminal.endings import CODES, PATIENCE, SIGNALS, Interrupted, Shield, at_once, heard, why
+from costmodel.endings import CODES, PATIENCE, SIGNALS, Interrupted, Shield, at_once, heard, why
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 NAMES: dict[int, str] = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM", signal.SIGHUP: "SIGHUP"}
 each = pytest.mark.parametrize("sent", NAMES, ids=str)
 
@@ -128,7 +128,10 @@ def test_somebody_elses_handler_stays():
 def child(body: str, *before: str) -> tuple[int, str, str]:
     """(exit code, standard output, standard error) of a process whose command has this body; started by `before`."""
     lines = "\n    ".join(["import os, signal, time", *body.splitlines()])
-    program = f"import click\nfrom costmodel.terminal import cli, endings\n@click.command()\ndef command():\n    {lines}\ncli.run(command)"
+    program = (
+        "import click\nfrom costmodel import endings\nfrom costmodel.terminal import cli\n"
+        f"@click.command()\ndef command():\n    {lines}\ncli.run(command)"
+    )
     done = subprocess.run([*before, sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, timeout=60)
     return done.returncode, done.stdout, done.stderr
 
