@@ -18,13 +18,19 @@ import gguf
 import numpy as np
 
 from costmodel.hardware.host import cores
+from jaxserve.engine.compiled_programs import CompiledPrograms
+from jaxserve.engine.engine import Engine as ServingEngine
 from jaxserve.engine.model import load_model
-from jaxserve.main_job.rows import Generation, make_rows, pages_needed
+from jaxserve.kv.layout import KVLayout
 from jaxserve.programs.bucket import Bucket
 from jaxserve.programs.buckets import Buckets
-from jaxserve.programs.program_set import Programs, blank, compile_programs
+from jaxserve.programs.features import PLAIN
+from jaxserve.programs.program_set import blank
 from jaxserve.sampling_params import SamplingParams
+from jaxserve.scheduling.limits import Limits
+from jaxserve.scheduling.static import Static
 from models.checkpoint.gguf import GGUFCheckpoint
+from models.layers import KV
 
 PAGE, CHUNK, LONG = 16, (4, 128), (1, 512)  # prefill chunks: to start a batch, and of the prefill that is timed
 
@@ -57,13 +63,13 @@ class Ours:
         self.dtype, self.kv_dtype, self.loop = f"{dtype}, KV {kv_dtype}", kv_dtype, False
         self.model = load_model("smollm2", dtype=dtype, context=longest)
         self.ladder = Buckets(batches, (-(-longest // PAGE),), CHUNK, PAGE)
-        self.long = dataclasses.replace(self.ladder, chunk=LONG)
-        self.pages = max(max(batches) * -(-context // PAGE), self.ladder.widths[0])
-        pool = self.model.empty_pool(self.pages, PAGE, kv_dtype)
-        self.run: Any = None
-        self.programs: Programs = compile_programs(
-            self.model.step, self.model.serving, pool, self.ladder.buckets() + self.long.buckets()
-        )
+        long = dataclasses.replace(self.ladder, chunk=LONG)
+        pages = max(max(batches) * -(-context // PAGE), self.ladder.widths[0])
+        self.pool = KVLayout(pages, PAGE, kv_dtype)
+        kv = self._empty()
+        self.prepared, self.long = (CompiledPrograms.of(self.model, self.pool, each, PLAIN, kv) for each in (self.ladder, long))
+        self.engine: Any = None
+        self.kv: Any = None  # of the step alone
 
     def twin(self) -> Ours:
         """The same programs driven through the whole loop."""
@@ -71,30 +77,36 @@ class Ours:
         other.loop = True
         return other
 
-    def _prefill(self, prompts: np.ndarray, steps: int, ladder: Buckets) -> None:
-        self.run = None  # its pool goes before the next one comes
-        pool = self.model.empty_pool(self.pages, PAGE, self.kv_dtype)
-        greedy = [SamplingParams()] * len(prompts)
-        rows = make_rows(prompts.tolist(), steps + 1, greedy, (), context=self.model.context, page=PAGE)
-        assert sum(pages_needed(len(row.prompt), row.limit, PAGE) for row in rows) <= self.pages
-        self.run = Generation(rows, ladder, self.programs, pool)
-        self.run.prefill()
+    def _empty(self) -> KV:
+        return self.model.empty_pool(self.pool.units, PAGE, self.kv_dtype)
+
+    def _prefill(self, prompts: np.ndarray, steps: int, prepared: CompiledPrograms) -> None:
+        self.engine = None  # its pool goes before the next one comes
+        policy = Static(Limits(rows=len(prompts), ahead=1))
+        self.engine = ServingEngine(self.model, policy, self.pool, prepared.ladder, prepared=prepared)
+        params = SamplingParams(max_tokens=steps + 1, ignore_eos=True)
+        handles = [self.engine.submit(prompt, params) for prompt in prompts.tolist()]
+        while not all(handle.answers[0].tokens for handle in handles):
+            self.engine.step()
 
     def start(self, prompts: np.ndarray, steps: int) -> None:
-        self._prefill(prompts, steps, self.ladder)
-        self.bucket = Bucket(((len(prompts), 1),), self.ladder.widths[0])
-        (self.work,) = blank(self.bucket, self.pages)
-        for i, row in enumerate(self.run.rows):
-            self.work.segment.table[i, : len(row.pages)] = row.pages
-        self.work.segment.count[:] = 1
-        self.work.segment.start[:] = prompts.shape[1]
-        self.work.segment.tokens[:, 0] = [row.output[-1] for row in self.run.rows]
+        if self.loop:
+            self._prefill(prompts, steps, self.prepared)
+            return
+        rows, length = prompts.shape
+        each = -(-(length + steps) // PAGE)
+        self.kv, self.bucket = self._empty(), Bucket(((rows, 1),), self.ladder.widths[0])
+        (self.work,) = blank(self.bucket, self.pool.units)
+        segment = self.work.segment
+        segment.table[:, :each] = np.arange(rows * each).reshape(rows, each)
+        segment.count[:], segment.start[:] = 1, length
+        segment.tokens[:, 0] = prompts[:, -1]
 
     def step(self) -> None:
         if self.loop:
-            self.run.decode_step(self.run.rows)
+            self.engine.step()
             return
-        self.run.pool, (out,) = self.programs[self.bucket](self.run.pool, (self.work,))
+        self.kv, (out,) = self.prepared.programs[self.bucket](self.kv, (self.work,))
         self.work.segment.tokens[:] = np.asarray(out.tokens)
         self.work.segment.start[:] += 1
 

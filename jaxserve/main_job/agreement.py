@@ -12,13 +12,16 @@ from collections.abc import Iterator, Sequence
 import jax
 import numpy as np
 
+from jaxserve.engine.engine import Engine
 from jaxserve.engine.model import Model, load_model
 from jaxserve.generation.prompts import builtin_prompts
-from jaxserve.main_job.rows import Generation, make_rows
+from jaxserve.kv.layout import KVLayout
 from jaxserve.programs.bucket import Bucket
 from jaxserve.programs.buckets import Buckets, powers
 from jaxserve.programs.program_set import blank, compile_programs
 from jaxserve.sampling_params import SamplingParams
+from jaxserve.scheduling.limits import Limits
+from jaxserve.scheduling.static import Static
 from models.checkpoint.sources import open_checkpoint
 from models.errors import UserError
 from models.layers import KV
@@ -100,13 +103,15 @@ def greedy(model: Model, prompts: Sequence[list[int]], limit: int) -> list[list[
     """The likeliest continuation of each prompt by `limit` tokens, all prompts together."""
     context = max(map(len, prompts)) + limit
     query = min(256, powers(max(map(len, prompts)), smallest=2)[-1])
-    ladder = Buckets((len(prompts),), (-(-context // PAGE),), (max(1, min(256 // query, len(prompts))), query), PAGE)
-    rows = make_rows(prompts, limit, [SamplingParams()] * len(prompts), (), context=context, page=PAGE)
-    pool: KV = model.empty_pool(sum(len(row.pages) for row in rows), PAGE, model.dtype)
-    generation = Generation(rows, ladder, compile_programs(model.step, model.serving, pool, ladder.buckets()), pool)
-    generation.prefill()
-    generation.decode()
-    return [row.output for row in rows]
+    width = -(-context // PAGE)
+    ladder = Buckets((len(prompts),), (width,), (max(1, min(256 // query, len(prompts))), query), PAGE)
+    pool = KVLayout(width * len(prompts), PAGE, model.dtype)
+    engine = Engine(model, Static(Limits(rows=len(prompts))), pool, ladder)
+    params = SamplingParams(max_tokens=limit, ignore_eos=True)
+    handles = [engine.submit(prompt, params) for prompt in prompts]
+    for _ in engine.run():
+        pass
+    return [handle.answers[0].tokens for handle in handles]
 
 
 def score(model: Model, texts: Sequence[list[int]]) -> Iterator[np.ndarray]:

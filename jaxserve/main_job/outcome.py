@@ -10,25 +10,37 @@ from rich.text import Text
 from costmodel.hardware.ceilings import Ceilings
 from costmodel.terminal.tables import console
 from jaxserve.engine.model import batch_caveat
+from jaxserve.engine.request_output import RequestOutput
 from jaxserve.generation.program_table import programs_json, programs_table
+from jaxserve.load.record import RequestRecord
 from jaxserve.main_job.program_report import ProgramReport, table
-from jaxserve.main_job.rows import Row, StepRecord
-from jaxserve.predict.analytical import Analytical
+from jaxserve.predict.step_costs import StepCosts
 from jaxserve.programs.program_set import Program
+from jaxserve.scheduling.step_record import StepRecord
 from models.files.provenance import Provenance
 from models.text.tokenizer import Tokenizer
 
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """The result of one batch size. Rates count the live tokens of all steps and the time of the host between them."""
+    """The result of one batch size. Rates count the live tokens of all steps and the time of the host between them.
+
+    Attributes:
+      rows: the answers, in the order of the prompts.
+      decode_tokens_per_second, prefill_tokens_per_second: measured; 0 where there was no such step.
+      records: of the requests; times count from when all of them were submitted.
+      steps: of the engine.
+      costs: what its steps should have moved and computed (witness: analytical).
+    """
 
     batch: int
-    rows: list[Row]
-    steps: list[StepRecord]
+    rows: list[RequestOutput]
     reports: list[ProgramReport]
-    decode_tokens_per_second: float  # 0 where there was no decode step
+    decode_tokens_per_second: float
     prefill_tokens_per_second: float
+    records: list[RequestRecord]
+    steps: list[StepRecord]
+    costs: StepCosts
 
     def to_json(self, tokenizer: Tokenizer) -> dict[str, Any]:
         return {
@@ -38,10 +50,10 @@ class Run:
             "programs": [dataclasses.asdict(r) for r in self.reports],
             "completions": [
                 {
-                    "prompt_tokens": len(r.prompt),
-                    "tokens": r.output,
-                    "text": tokenizer.decode(r.output),
-                    "finish_reason": r.reason,
+                    "prompt_tokens": len(r.prompt_tokens),
+                    "tokens": list(r.answers[0].tokens),
+                    "text": tokenizer.decode(list(r.answers[0].tokens)),
+                    "finish_reason": r.answers[0].finish.reason,
                 }
                 for r in self.rows
             ],
@@ -61,7 +73,6 @@ class DecodeResult:
       facts: model, machine, date, dtypes, context and what else a reader needs to repeat the run.
       provenance: which files gave what of the model.
       limits: this machine's measured ceilings.
-      predictor: what they say of a step (witness: analytical).
       pages: of the KV pool.
       programs: every program that was compiled, used or not.
       runs: one for each batch size, in the order in which they ran.
@@ -70,7 +81,6 @@ class DecodeResult:
     facts: dict[str, Any]
     provenance: Provenance
     limits: Ceilings
-    predictor: Analytical
     pages: int
     programs: list[Program]
     runs: list[Run]
@@ -90,17 +100,17 @@ class DecodeResult:
         """Print some completions, what was compiled, and a table for each batch size."""
         shown = console()
         for row in self.runs[-1].rows[:completions]:
-            shown.print(Text("prompt", "bold"), f" {self.tokenizer.decode(row.prompt)!r}", markup=False)
-            shown.print(Text("answer", "bold"), f" {self.answer(row)!r} ({row.reason})\n", markup=False)
+            shown.print(Text("prompt", "bold"), f" {self.tokenizer.decode(list(row.prompt_tokens))!r}", markup=False)
+            shown.print(Text("answer", "bold"), f" {self.answer(row)!r} ({row.answers[0].finish.reason})\n", markup=False)
         shown.print(programs_table(self.programs))
         shown.print(f"\n{self.summary()}\n", markup=False)
         for run in self.runs:
             shown.print(table(run.reports, run.title))
 
-    def answer(self, row: Row) -> str:
+    def answer(self, row: RequestOutput) -> str:
         """A row's text without the token that ended it."""
         stop = {*self.tokenizer.eos_tokens}
-        return self.tokenizer.decode([token for token in row.output if token not in stop])
+        return self.tokenizer.decode([token for token in row.answers[0].tokens if token not in stop])
 
     def summary(self) -> str:
         """Where and how, and what the tables' shares are shares of."""

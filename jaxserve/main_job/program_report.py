@@ -14,8 +14,78 @@ from costmodel.hardware.clock import Timings
 from costmodel.ledger.ledger import Ledger
 from costmodel.terminal.tables import Table
 from jaxserve.engine.model import Model
-from jaxserve.main_job.rows import StepRecord
-from jaxserve.programs.program_set import Program
+from jaxserve.programs.buckets import Buckets
+from jaxserve.programs.dispatch import dispatch
+from jaxserve.programs.program_set import Program, Programs
+from jaxserve.scheduling.observer import Observer
+from jaxserve.scheduling.plan import Plan
+from jaxserve.scheduling.state import State
+from jaxserve.scheduling.step_record import StepRecord
+from jaxserve.scheduling.step_result import End, StepResult
+
+
+@dataclasses.dataclass(frozen=True)
+class ProgramRun:
+    """A program that ran once within a step, and what it ran.
+
+    Attributes:
+      contexts: tokens in the cache after it, of each live row.
+      counts: tokens that it ran, of each.
+      seconds: from its dispatch until its tokens are on the host; of a step that ran several programs of one shape, an equal part.
+      host_seconds: the gap that the host left before the step, in equal parts too.
+      decodes: it went on with answers; False where it ran prompts.
+    """
+
+    program: Program
+    contexts: tuple[int, ...]
+    counts: tuple[int, ...]
+    seconds: float
+    host_seconds: float
+    decodes: bool = True
+
+    @property
+    def live(self) -> int:
+        """Rows that did work; pieces of prompts are rows too."""
+        return len(self.contexts)
+
+    @property
+    def tokens(self) -> int:
+        """Live tokens."""
+        return sum(self.counts)
+
+    def trips(self) -> dict[str, float]:
+        """How often each loop of the program ran."""
+        return self.program.trips([list(zip(self.contexts, self.counts, strict=True))])
+
+
+class ProgramRuns(Observer):
+    """Takes down what every program of a run ran.
+
+    Args:
+      programs: of the engine.
+      ladder: which of them ran what.
+    """
+
+    def __init__(self, programs: Programs, ladder: Buckets):
+        self.found: list[ProgramRun] = []
+        self._programs, self._ladder = programs, ladder
+        self._plan: Plan | None = None
+
+    def updated(self, before: State, plan: Plan, outcome: StepResult, after: State, ends: tuple[End, ...], now: float) -> None:
+        self._plan = plan
+
+    def stepped(self, record: StepRecord) -> None:
+        assert self._plan is not None
+        each = dispatch(self._plan, self._ladder)
+        for run in each:
+            rows = [(start + 1, 1) for start in run.starts] or [
+                (piece.start + piece.tokens, piece.tokens) for piece in run.pieces
+            ]
+            contexts, counts = zip(*rows, strict=True)
+            assert run.bucket is not None
+            seconds, host = record.measured / len(each), record.host / len(each)
+            self.found.append(ProgramRun(self._programs[run.bucket], contexts, counts, seconds, host, record.prefill == 0))
+
 
 Price = Callable[[Program, Mapping[str, float]], Ledger]  # (program, how often its loops ran)
 
@@ -55,7 +125,7 @@ class ProgramReport:
 
     @classmethod
     def of(
-        cls, records: Sequence[StepRecord], model: Model, kv_itemsize: int, limits: Ceilings, price: Price | None
+        cls, records: Sequence[ProgramRun], model: Model, kv_itemsize: int, limits: Ceilings, price: Price | None
     ) -> ProgramReport:
         """Summarise the steps of one program."""
         program, n = records[0].program, len(records)
@@ -96,7 +166,7 @@ class ProgramReport:
         )
 
 
-def _nominal(record: StepRecord, model: Model, kv_itemsize: int) -> StepCost:
+def _nominal(record: ProgramRun, model: Model, kv_itemsize: int) -> StepCost:
     itemsize = model.weight_bytes / model.parameters  # norms stay f32, so a hair above the matrices' own
     contexts = np.array(record.contexts)
     return nominal_of_model(
@@ -105,14 +175,14 @@ def _nominal(record: StepRecord, model: Model, kv_itemsize: int) -> StepCost:
 
 
 def report(
-    records: Sequence[StepRecord], model: Model, kv_itemsize: int, limits: Ceilings, price: Price | None = None
+    records: Sequence[ProgramRun], model: Model, kv_itemsize: int, limits: Ceilings, price: Price | None = None
 ) -> list[ProgramReport]:
     """One `ProgramReport` for each program that ran, in the order of first use.
 
     Args:
       price: the ledger of a program with its loops run so often, `Program.ledger`; None leaves that witness out.
     """
-    by_program: dict[int, list[StepRecord]] = {}
+    by_program: dict[int, list[ProgramRun]] = {}
     for record in records:
         by_program.setdefault(id(record.program), []).append(record)
     return [ProgramReport.of(group, model, kv_itemsize, limits, price) for group in by_program.values()]

@@ -12,7 +12,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxserve.engine.model import Model
-from jaxserve.main_job.rows import Generation, Row, pages_needed
 from jaxserve.programs.bucket import Bucket
 from jaxserve.programs.buckets import Buckets
 from jaxserve.programs.program_set import Programs, compile_programs
@@ -23,6 +22,7 @@ from models.kv_cache import PagedKV
 from models.layers import KV
 from models.text.tokenizer import byte_tokenizer
 from tests.jaxserve import tiny
+from tests.jaxserve.rows import Generation, Row, pages_needed
 
 PAGE, WIDTH, UNITS = 4, 10, 44
 CONTEXT = PAGE * WIDTH

@@ -16,12 +16,12 @@ from costmodel.compile.xla import XlaTotals, xla_totals
 from costmodel.hardware.ceilings import Ceilings
 from costmodel.ledger.ledger import ledger
 from jaxserve.generation.program_table import programs_json, programs_table
-from jaxserve.main_job.program_report import ProgramReport, report, table
-from jaxserve.main_job.rows import StepRecord
+from jaxserve.main_job.program_report import ProgramReport, ProgramRun, report, table
 from jaxserve.programs.bucket import Bucket
 from jaxserve.programs.executable import Executable
 from jaxserve.programs.program_set import Program
 from tests.jaxserve import tiny
+from tests.jaxserve.rows import Generation
 from tests.jaxserve.served import LADDER, row, served
 from tests.jaxserve.tiny import prompt
 
@@ -35,9 +35,13 @@ def program(shape: Any = ((4, 1),), totals: XlaTotals = TOTALS, loops: int = 0) 
 
 def record(
     of: Program, contexts: tuple[int, ...], seconds: float, host: float = 0.001, tokens: int | None = None
-) -> StepRecord:
+) -> ProgramRun:
     counts = (1,) * len(contexts) if tokens is None else (tokens - len(contexts) + 1, *(1,) * (len(contexts) - 1))
-    return StepRecord(of, tuple(range(len(contexts))), contexts, counts, seconds, host, 0.0)
+    return ProgramRun(of, contexts, counts, seconds, host)
+
+
+def ran(generation: Generation) -> list[ProgramRun]:
+    return [ProgramRun(x.program, x.contexts, x.counts, x.seconds, x.host_seconds) for x in generation.records]
 
 
 def test_decode_by_hand():
@@ -98,16 +102,16 @@ def test_prefill_computes_for_every_token_and_reads_the_weights_once():
 def test_a_real_run_reports_each_program_with_xlas_own_numbers():
     s = served()
     rows = [row(prompt(i, 6 + i), 4 + 2 * i, first=10 * i) for i in range(3)]
-    generation = s.run(rows)
-    reports = report(generation.records, s.model, 4, LIMITS)
+    found = ran(s.run(rows))
+    reports = report(found, s.model, 4, LIMITS)
     assert [r.program for r in reports] == ["prefill 2x8", "decode 4", "decode 2", "decode 1"]  # in order of first use
-    assert sum(r.steps for r in reports) == len(generation.records)
+    assert sum(r.steps for r in reports) == len(found)
     by_name = {p.bucket.name: p for p in s.programs}
     for r in reports:
         mine = by_name[r.program]
         assert (r.xla_flops, r.xla_bytes, r.xla_loops) == (mine.totals.flops, mine.totals.bytes_accessed, mine.loops)
         assert mine.totals == xla_totals(mine._executable.compiled)
-        steps = [x for x in generation.records if x.program is mine]
+        steps = [x for x in found if x.program is mine]
         c, n = s.model.config, s.model.parameters
         each = [nominal_of_model(c, n, np.array(x.contexts), weight_itemsize=4, kv_itemsize=4) for x in steps]
         assert r.kv_bytes == pytest.approx(sum(one.kv_bytes for one in each) / len(each))
@@ -123,12 +127,12 @@ def test_a_real_run_reports_each_program_with_xlas_own_numbers():
 def test_the_ledger_of_what_ran():
     """Of each program its own ledger, with the loops of its middle step by context: by hand, blocks of 64 tokens for 4 rows."""
     s = served()
-    generation = s.run([row(prompt(i, 9), 4, first=10 * i) for i in range(4)])
-    reports = report(generation.records, s.model, 4, LIMITS, Program.ledger)
+    found = ran(s.run([row(prompt(i, 9), 4, first=10 * i) for i in range(4)]))
+    reports = report(found, s.model, 4, LIMITS, Program.ledger)
     for r in reports:
         mine = next(p for p in s.programs if p.bucket.name == r.program)
-        contexts = sorted(max(x.contexts) for x in generation.records if x.program is mine)
-        middle = next(x for x in generation.records if x.program is mine and max(x.contexts) == contexts[len(contexts) // 2])
+        contexts = sorted(max(x.contexts) for x in found if x.program is mine)
+        middle = next(x for x in found if x.program is mine and max(x.contexts) == contexts[len(contexts) // 2])
         assert r.loop_counts == {f"layer{i}/attention/segment0": 1 for i in range(s.model.config.layers)}
         book = ledger(mine._executable.compiled, middle.trips())
         assert (r.trip_flops, r.traffic_bytes) == (book.traffic.flops, book.traffic.bytes)

@@ -16,7 +16,6 @@ from jaxserve.main_job import job
 from jaxserve.main_job.job import make_ladder
 from jaxserve.main_job.outcome import DecodeResult
 from jaxserve.main_job.settings import DecodeConfig
-from jaxserve.predict.analytical import Analytical
 from models.checkpoint.load import load
 from models.checkpoint.sources import open_checkpoint
 from models.files.provenance import Provenance
@@ -27,7 +26,6 @@ from tests.jaxserve.in_process import strict
 
 MODULE = "jaxserve.decode"
 LIMITS = Ceilings("here", "2026-01-31", 0.0, 20e9, "made up", 100e9, "made up", 200e9, "made up")
-PREDICTOR = Analytical("tiny", LIMITS.chip(), dtype="float32")
 PROMPTS = ("Why?", "Tell me about the sea.", "c")
 
 
@@ -47,7 +45,7 @@ def decode(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
 
 
 def outputs(outcome: DecodeResult, run: int = 0) -> list[list[int]]:
-    return [row.output for row in outcome.runs[run].rows]
+    return [list(row.answers[0].tokens) for row in outcome.runs[run].rows]
 
 
 @pytest.mark.slow
@@ -125,7 +123,7 @@ def test_a_seed_decides_the_text(decode: Any):
     assert outputs(first, 0) == outputs(first, 1)
     again, other = (outputs(decode(PROMPTS, batches=(2,), temperature=1.0, seed=seed)) for seed in (3, 4))
     assert again == outputs(first) and other != again
-    assert [row.sampling.seed for row in first.runs[0].rows] == [3, 4]
+    assert [row.seed for row in first.runs[0].rows] == [3, 4]
 
 
 @pytest.mark.slow
@@ -140,11 +138,15 @@ def test_the_pool_of_a_former_batch_does_not_show(decode: Any):
 
 
 def test_prompts_of_one_token(decode: Any):
-    """No prefill program is a decode program, so prefill and decode are told apart."""
+    """They run in the decode program; its prefill and its decodes are told apart all the same."""
     outcome = decode(("a",), batches=(1,), max_new_tokens=3)
     assert [p.bucket.name for p in outcome.programs] == ["decode 1", "prefill 1x2"]
     (run,) = outcome.runs
-    assert {r.program: r.steps for r in run.reports} == {"prefill 1x2": 1, "decode 1": 2}
+    assert {r.program: r.steps for r in run.reports} == {"decode 1": 3}
+    assert [(each.prefill, each.decode) for each in run.steps] == [(1, 0), (0, 1), (0, 1)]
+    prefill, *decodes = (each.measured + each.host for each in run.steps)
+    assert run.prefill_tokens_per_second == pytest.approx(1 / prefill)
+    assert run.decode_tokens_per_second == pytest.approx(2 / sum(decodes))
 
 
 @pytest.mark.slow
@@ -161,17 +163,14 @@ def test_pages_of_the_pool_are_those_of_its_rows(rows: int, tmp_path: Path):
     settings = DecodeConfig("random:tiny", (rows,), tmp_path / "p.txt", max_new_tokens=5, page_size=4)
     accepted = job.accept(settings)
     assert accepted.pages == {2: 4, 3: 7, 7: 16}[rows]
-    assert accepted.pages == sum(len(row.pages) for row in accepted.rows(rows))
+    assert accepted.pages == sum(accepted.pages_of(list(prompt.tokens)) for prompt, _ in accepted.asks(rows))
 
 
 @pytest.mark.parametrize(("distinct", "said"), [(2, "from 2 prompts, used in turn"), (3, "from the first 3 prompts")])
 def test_reused_prompts_are_said(distinct: int, said: str):
     names = ("model", "machine", "date", "dtype", "dtype_reason", "kv_dtype")
     facts = {**dict.fromkeys(names, "x"), "rows": 3, "distinct_prompts": distinct}
-    assert (
-        f"rows: up to 3, {said}\n"
-        in DecodeResult(facts, Provenance(), LIMITS, PREDICTOR, 0, [], [], byte_tokenizer(512)).summary()
-    )
+    assert f"rows: up to 3, {said}\n" in DecodeResult(facts, Provenance(), LIMITS, 0, [], [], byte_tokenizer(512)).summary()
 
 
 @pytest.mark.parametrize(

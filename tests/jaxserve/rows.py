@@ -1,4 +1,4 @@
-"""Decoding a fixed set of prompts together: prefill in chunks, then all rows step by step until each has ended.
+"""A plain driver of compiled programs: prefill in chunks, then all rows step by step until each has ended. The slow way.
 
 Pages are handed out once, at the start, for the longest that each row can become. Rows that end leave; the rest move to the smallest
 bucket that holds them, which changes no token, for a row's result depends on no other row.

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import pytest
 
-from jaxserve.main_job.rows import Generation, Row, make_rows, pages_needed
 from jaxserve.sampling_params import SamplingParams
 from models.errors import UserError
 from tests import oracle
 from tests.jaxserve import tiny
+from tests.jaxserve.rows import Generation, Row, make_rows, pages_needed
 from tests.jaxserve.served import CONTEXT, GREEDY, LADDER, PAGE, UNITS, row, served
 from tests.jaxserve.tiny import prompt
 
