@@ -28,6 +28,7 @@ from jaxserve.engine.engine import Engine
 from jaxserve.options import CACHE, takes
 from jaxserve.programs.compile_cache import Choice
 from jaxserve.version import version
+from scripts.options import whole
 
 WITNESSES = ("analytical", "compiled", "calibrated", "measured")
 
@@ -89,11 +90,9 @@ def output(setup: EngineBuild, device: Device, measured: Measured, found: list[R
 @click.command(epilog="Example: python -m scripts.batch_sweep --rows 64 --context 256")
 @click.option("--model", default="smollm2", show_default=True, help="As of jaxserve.generate.")
 @click.option("--dtype", default="auto", show_default=True, help="Of the weights: auto, float32, bfloat16.")
-@click.option("--rows", "most", type=click.IntRange(8), default=64, show_default=True, help="The largest batch.")
-@click.option(
-    "--context", type=click.IntRange(32), default=256, show_default=True, help="Tokens that each row holds in the table."
-)
-@click.option("--rounds", type=click.IntRange(3), default=7, show_default=True, help="Interleaved; medians count.")
+@click.option("--rows", "most", type=whole(8), default=64, show_default=True, help="The largest batch.")
+@click.option("--context", type=whole(32), default=256, show_default=True, help="Tokens that each row holds in the table.")
+@click.option("--rounds", type=whole(3), default=7, show_default=True, help="Interleaved; medians count.")
 @takes(CACHE)
 @click.option("--json", "as_json", is_flag=True, help="JSON on standard output.")
 def main(model: str, dtype: str, most: int, context: int, rounds: int, compile_cache: Choice, as_json: bool) -> None:

@@ -15,7 +15,8 @@ from rich.console import Console
 
 from costmodel.terminal import cli
 from models.errors import UserError
-from scripts.workload_options import AT_LEAST_1, workload_options
+from scripts.options import whole
+from scripts.workload_options import workload_options
 
 POLICIES, PEERS = ("static", "continuous", "chunked"), ("transformers", "llama.cpp")
 # Tokens of a step under chunked: as many as rows, and one piece of a prompt. Fewer bits of prompts are padded to larger programs than with
@@ -45,10 +46,10 @@ class Names(click.ParamType):
 @workload_options
 @click.option("--policies", type=Names(POLICIES), default=",".join(POLICIES), show_default=True, help="Of our engine.")
 @click.option("--peers", type=Names(PEERS), default=",".join(PEERS), show_default=True, help="Other engines, or none.")
-@click.option("--repeat", type=AT_LEAST_1, default=2, show_default=True, help="How often the systems take turns.")
-@click.option("--rows", type=AT_LEAST_1, default=64, show_default=True, help="Requests in a step, ours and llama.cpp's.")
-@click.option("--transformers-rows", type=AT_LEAST_1, default=32, show_default=True, help="Those of transformers.")
-@click.option("--budget", type=AT_LEAST_1, default=BUDGET, show_default=True, help="Tokens of a step under chunked.")
+@click.option("--repeat", type=whole(), default=2, show_default=True, help="How often the systems take turns.")
+@click.option("--rows", type=whole(), default=64, show_default=True, help="Requests in a step, ours and llama.cpp's.")
+@click.option("--transformers-rows", type=whole(), default=32, show_default=True, help="Those of transformers.")
+@click.option("--budget", type=whole(), default=BUDGET, show_default=True, help="Tokens of a step under chunked.")
 @click.option("--dtype", default="float32", show_default=True, help="Of our weights and KV; the peers' are 32 bits.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 def main(*, model: str, policies: tuple[str, ...], peers: tuple[str, ...], as_json: bool, **options: Any) -> None:

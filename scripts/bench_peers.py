@@ -26,9 +26,9 @@ from costmodel.hardware.host import host_key, today
 from costmodel.terminal import cli
 from costmodel.terminal.tables import Table
 from models.errors import UserError
+from scripts.options import whole
 from scripts.peers import Engine, LlamaCpp, Ours, Transformers, packaged_file, write_gguf
 
-AT_LEAST_1 = click.IntRange(1)
 HOPELESS = 2.0  # an engine's dtype this many times slower than its best at one batch size is left out at the next
 TARGETS = {1: (1.5, 0.4), 8: (1.7, 0.9), 32: (1.7, 1.05), 64: (1.9, 1.15)}  # over transformers, over llama.cpp
 
@@ -77,12 +77,10 @@ def best(lanes: Sequence[Lane], prefix: str) -> Lane:
 
 @click.command(epilog="Example: python -m scripts.bench_peers --batch 1,8,32,64 --rounds 8")
 @click.option("--batch", "batches", type=cli.Numbers(), default="1,8,32,64", show_default=True, help="Batch sizes.")
-@click.option("--context", type=AT_LEAST_1, default=128, show_default=True, help="Tokens in the cache when decoding starts.")
-@click.option("--steps", type=AT_LEAST_1, default=72, show_default=True, help="Steps of each engine, over all rounds.")
-@click.option("--rounds", type=AT_LEAST_1, default=8, show_default=True, help="How often the engines take turns.")
-@click.option(
-    "--prompt", type=click.IntRange(0), default=512, show_default=True, help="Tokens of the prefill comparison; 0: none."
-)
+@click.option("--context", type=whole(), default=128, show_default=True, help="Tokens in the cache when decoding starts.")
+@click.option("--steps", type=whole(), default=72, show_default=True, help="Steps of each engine, over all rounds.")
+@click.option("--rounds", type=whole(), default=8, show_default=True, help="How often the engines take turns.")
+@click.option("--prompt", type=whole(0), default=512, show_default=True, help="Tokens of the prefill comparison; 0: none.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 def main(batches: tuple[int, ...], context: int, steps: int, rounds: int, prompt: int, as_json: bool) -> None:
     """Compare the speed of a decode step, of the whole decode loop, and of a prefill with transformers and llama.cpp."""

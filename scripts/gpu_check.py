@@ -27,6 +27,7 @@ from jaxserve.programs.memory import MemoryNeed, pool_bytes
 from models.checkpoint.sources import open_checkpoint
 from models.errors import UserError
 from scripts.gpu_sweep import PAGE, Point, Sweep
+from scripts.options import Real, whole
 
 RESERVE = 15.0  # seconds kept for measuring and printing when compilation takes too long
 COLUMNS = (  # of the table: title, field of a point, unit, digits
@@ -58,16 +59,22 @@ def default_check_model() -> str:
 @click.command(epilog="Example: python -m scripts.gpu_check --json > gpu.json")
 @click.option("--model", default="random:llama-3-8b", show_default=True, help="Swept; random:PRESET needs no download.")
 @click.option("--batches", type=cli.Numbers(), default="1,2,4,8,16,32,64,128,256", show_default=True, help="Rows of each step.")
-@click.option("--context", default=1024, show_default=True, help="Tokens in the cache of every row.")
-@click.option("--steps", default=20, show_default=True, help="Timed steps of each batch size.")
+@click.option("--context", type=whole(), default=1024, show_default=True, help="Tokens in the cache of every row.")
+@click.option("--steps", type=whole(), default=20, show_default=True, help="Timed steps of each batch size.")
 @click.option("--dtype", type=click.Choice(["bfloat16", "float32"]), default="bfloat16", show_default=True)
 @click.option(
     "--check-model",
     help="Whose tokens are compared with f32 on the CPU. Default: smollm2, or its shape where it is not installed.",
 )
-@click.option("--check-rows", default=64, show_default=True, help="Prompts of the comparison, up to 64; 0 leaves it out.")
-@click.option("--check-tokens", default=64, show_default=True, help="Tokens that each of them is continued by.")
-@click.option("--limit-s", default=300.0, show_default=True, help="Seconds after which what is left is skipped.")
+@click.option(
+    "--check-rows",
+    type=whole(0, 64),
+    default=64,
+    show_default=True,
+    help="Prompts of the comparison, up to 64; 0 leaves it out.",
+)
+@click.option("--check-tokens", type=whole(), default=64, show_default=True, help="Tokens that each of them is continued by.")
+@click.option("--limit-s", type=Real(), default=300.0, show_default=True, help="Seconds after which what is left is skipped.")
 @click.option("--allow-cpu", is_flag=True, help="Go through all of it on a CPU.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 def main(model: str, batches: tuple[int, ...], context: int, steps: int, dtype: str, check_model: str | None, check_rows: int,

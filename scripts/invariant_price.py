@@ -13,6 +13,7 @@ from costmodel.terminal import cli
 from costmodel.terminal.tables import Table, console
 from jaxserve.llm import LLM
 from jaxserve.sampling_params import SamplingParams
+from scripts.options import whole
 
 SHAPES = ((16, 48), (384, 1))  # tokens of a prompt and of its answer: mostly decode, and all prefill
 
@@ -21,7 +22,7 @@ SHAPES = ((16, 48), (384, 1))  # tokens of a prompt and of its answer: mostly de
 @click.option("--model", default="smollm2", show_default=True, help="As of jaxserve.decode.")
 @click.option("--dtype", default="bfloat16", show_default=True, help="Of the weights.")
 @click.option("--rows", "batches", type=cli.Numbers(), default="1,8,32", show_default=True, help="Requests at once.")
-@click.option("--rounds", type=click.IntRange(1), default=3, show_default=True, help="Interleaved, after one that warms up.")
+@click.option("--rounds", type=whole(), default=3, show_default=True, help="Interleaved, after one that warms up.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 def main(model: str, dtype: str, batches: tuple[int, ...], rounds: int, as_json: bool) -> None:
     """Serve the same requests with and without --batch-invariant, in turns."""

@@ -14,6 +14,7 @@ import click
 from costmodel.terminal import cli
 from jaxserve.load.units import Unit, seconds, size
 from models.errors import UserError
+from scripts.options import Real, whole
 
 
 class Scales(click.ParamType):
@@ -37,25 +38,23 @@ class Scales(click.ParamType):
     epilog="Example: python -m scripts.policies_on_a_trace --trace azure_2023_conv.csv --out docs/experiments/policies.md"
 )
 @click.option("--trace", type=Path, required=True, help="Azure CSV or Mooncake JSONL.")
-@click.option("--requests", type=click.IntRange(10), default=2000, show_default=True, help="The first so many of the trace.")
+@click.option("--requests", type=whole(10), default=2000, show_default=True, help="The first so many of the trace.")
 @click.option(
     "--time-scales", type=Scales(), default="2,1,0.5", show_default=True, help="Gaps times this; 0.5 is twice the rate."
 )
 @click.option("--model", default="llama-3-8b", show_default=True, help="That is simulated.")
 @click.option("--chip", default="h100", show_default=True, help="That it is simulated on.")
-@click.option("--rows", type=click.IntRange(1), default=64, show_default=True, help="Sequences at once.")
-@click.option("--budget", type=click.IntRange(1), default=512, show_default=True, help="Tokens of a step under chunked.")
+@click.option("--rows", type=whole(), default=64, show_default=True, help="Sequences at once.")
+@click.option("--budget", type=whole(), default=512, show_default=True, help="Tokens of a step under chunked.")
 @click.option("--delay", type=Unit(seconds, "TIME"), default="50ms", show_default=True, help="Of the dynamic batcher.")
 @click.option("--kv-pool", type=Unit(size, "SIZE"), default="30GiB", show_default=True, help="Of the simulated chip.")
 @click.option("--measure", is_flag=True, help="Also measure this machine's engine, on lengths that fit it.")
 @click.option("--measured-model", default="smollm2", show_default=True, help="As of jaxserve.generate.")
-@click.option("--measured-requests", type=click.IntRange(4), default=64, show_default=True)
-@click.option("--measured-rows", type=click.IntRange(1), default=8, show_default=True)
-@click.option(
-    "--measured-budget", type=click.IntRange(1), default=72, show_default=True, help="Tokens of a step under chunked, there."
-)
-@click.option("--length-scale", type=float, default=0.1, show_default=True, help="Of what is measured.")
-@click.option("--time-scale", type=float, default=1.0, show_default=True, help="Of what is measured.")
+@click.option("--measured-requests", type=whole(4), default=64, show_default=True)
+@click.option("--measured-rows", type=whole(), default=8, show_default=True)
+@click.option("--measured-budget", type=whole(), default=72, show_default=True, help="Tokens of a step under chunked, there.")
+@click.option("--length-scale", type=Real(), default=0.1, show_default=True, help="Of what is measured.")
+@click.option("--time-scale", type=Real(), default=1.0, show_default=True, help="Of what is measured.")
 @click.option(
     "--report", type=Path, help="HTML page of the runs: those measured, or the simulated ones at the last time scale."
 )

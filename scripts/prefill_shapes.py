@@ -23,6 +23,7 @@ from jaxserve.programs.program_set import Program, blank, compile_programs
 from jaxserve.programs.progress import Compiling
 from jaxserve.programs.step import Work
 from models.layers import KV
+from scripts.options import whole
 
 PAGE = 16
 SHAPES = ((4, 64), (8, 32), (16, 16), (32, 16), (2, 128))  # pieces x tokens
@@ -56,8 +57,8 @@ def rate(program: Program, kv: KV, prompt: int, tokens: int) -> tuple[KV, float]
 @click.command(epilog="Example: python -m scripts.prefill_shapes --prompts 80,512 --rounds 4")
 @click.option("--model", default="smollm2", show_default=True, help="As of jaxserve.decode.")
 @click.option("--prompts", type=cli.Numbers(), default="80,512", show_default=True, help="Lengths of prompts.")
-@click.option("--tokens", type=click.IntRange(1), default=512, show_default=True, help="Of all prompts of a run together.")
-@click.option("--rounds", type=click.IntRange(1), default=4, show_default=True, help="Interleaved, after one that warms up.")
+@click.option("--tokens", type=whole(), default=512, show_default=True, help="Of all prompts of a run together.")
+@click.option("--rounds", type=whole(), default=4, show_default=True, help="Interleaved, after one that warms up.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 def main(model: str, prompts: tuple[int, ...], tokens: int, rounds: int, as_json: bool) -> None:
     """Measure prefill programs of several shapes on prompts of several lengths."""

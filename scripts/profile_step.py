@@ -31,9 +31,9 @@ from jaxserve.values import DTYPES
 from models.checkpoint.sources import open_checkpoint
 from models.errors import UserError
 from models.layers import KV
+from scripts.options import whole
 
 PAGE, WARM_UP = 16, 3
-POSITIVE = click.IntRange(1)
 Event = tuple[Any, str, float, float]  # thread, name, start and duration in microseconds
 
 
@@ -69,9 +69,9 @@ def read_trace(folder: Path) -> list[Event]:
 
 @click.command(epilog="Example: python -m scripts.profile_step --batch 64 --kv-dtype bfloat16")
 @click.option("--model", default="smollm2", show_default=True, help="As of jaxserve.decode; random:PRESET needs no weights.")
-@click.option("--batch", type=POSITIVE, default=64, show_default=True, help="Rows of the step.")
-@click.option("--context", type=POSITIVE, default=160, show_default=True, help="Tokens in the cache of every row.")
-@click.option("--steps", type=POSITIVE, default=10, show_default=True, help="Steps that are timed, and then traced.")
+@click.option("--batch", type=whole(), default=64, show_default=True, help="Rows of the step.")
+@click.option("--context", type=whole(), default=160, show_default=True, help="Tokens in the cache of every row.")
+@click.option("--steps", type=whole(), default=10, show_default=True, help="Steps that are timed, and then traced.")
 @click.option("--dtype", type=click.Choice(DTYPES), default="float32", show_default=True, help="Of the weights.")
 @click.option("--kv-dtype", type=click.Choice(DTYPES), help="Of the KV pool. Default: the weights'.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")

@@ -31,8 +31,9 @@ from jaxserve.version import version
 from models.checkpoint.sources import open_checkpoint
 from models.config.model_config import ModelConfig
 from scripts.engine_ours import PAGE, ladder, policy_of
+from scripts.options import whole
 from scripts.workload import Workload
-from scripts.workload_options import AT_LEAST_1, workload_options
+from scripts.workload_options import workload_options
 
 
 def choices(rows: int, budgets: tuple[int, ...]) -> Iterator[tuple[str, str, Policy]]:
@@ -91,7 +92,7 @@ def table(found: Mapping[str, Mapping[str, Any]]) -> Table:
 )
 @click.option("--machine", type=Path, required=True, help="As jaxserve.calibrate --out wrote it.")
 @workload_options
-@click.option("--rows", type=AT_LEAST_1, default=64, show_default=True, help="Requests in a step.")
+@click.option("--rows", type=whole(), default=64, show_default=True, help="Requests in a step.")
 @click.option(
     "--budgets", type=cli.Numbers(), default="80,96,112,128", show_default=True, help="Tokens of a step under chunked."
 )

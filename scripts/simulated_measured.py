@@ -15,6 +15,7 @@ import click
 from costmodel.terminal import cli
 from jaxserve.load.units import Unit, rate
 from models.errors import UserError
+from scripts.options import whole
 
 
 @click.command(
@@ -28,21 +29,19 @@ from models.errors import UserError
     show_default=True,
     help="Of Poisson arrivals, one load each.",
 )
-@click.option("--requests", type=click.IntRange(10), default=120, show_default=True, help="Of each load.")
-@click.option("--warmup", type=click.IntRange(0), default=10, show_default=True, help="Of them, that do not count.")
+@click.option("--requests", type=whole(10), default=120, show_default=True, help="Of each load.")
+@click.option("--warmup", type=whole(0), default=10, show_default=True, help="Of them, that do not count.")
 @click.option("--prompt", default="16-160", show_default=True, help="Tokens of prompts: a number, or FROM-TO.")
 @click.option("--output", default="16-96", show_default=True, help="Tokens of answers: a number, or FROM-TO.")
 @click.option("--policy", type=click.Choice(("continuous", "chunked")), default="chunked", show_default=True)
-@click.option("--rows", type=click.IntRange(1), help="Sequences at once. Default: those that were calibrated.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@click.option("--rows", type=whole(), help="Sequences at once. Default: those that were calibrated.")
+@click.option("--seed", type=whole(0), default=0, show_default=True)
 @click.option(
     "--steady",
     is_flag=True,
     help="Every simulated step takes what is predicted for it. Default: it strays from that as single steps did in the calibration.",
 )
-@click.option(
-    "--repeat", type=click.IntRange(1), default=3, show_default=True, help="So often each load is measured; medians count."
-)
+@click.option("--repeat", type=whole(), default=3, show_default=True, help="So often each load is measured; medians count.")
 @click.option(
     "--runs",
     type=Path,

@@ -24,6 +24,7 @@ from jaxserve.predict.analytical import Analytical
 from jaxserve.sizing.traffic import poisson
 from jaxserve.sizing.trial import Configuration, saturated_throughput, trial
 from scripts.experiment import Experiment, table
+from scripts.options import whole
 
 CAPS = (1, 4, 16, 64, 128, 256)
 TURNS, LEAST = 3, 8  # requests of a KV-bound run: so many times as many as run at once, and no fewer
@@ -150,7 +151,7 @@ def sparse(bench: Bench, rate: float, requests: int) -> list[Row]:
 @click.command(epilog="Example: python -m scripts.when_batching_stops --out docs/experiments/when-batching-stops.md")
 @click.option("--model", default="llama-3-8b", show_default=True, help="A name (python -m costmodel models).")
 @click.option("--chip", default="h100", show_default=True, help="A name (python -m costmodel chips).")
-@click.option("--requests", type=click.IntRange(20), default=300, show_default=True, help="Of each run but the KV-bound ones.")
+@click.option("--requests", type=whole(20), default=300, show_default=True, help="Of each run but the KV-bound ones.")
 @click.option("--out", type=Path, help="Write the page there.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 def main(model: str, chip: str, requests: int, out: Path | None, as_json: bool) -> None:
