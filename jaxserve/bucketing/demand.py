@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-from jaxserve.predict.analytical import Analytical, Load
+from costmodel.analytical.features import StepFeatures
+from jaxserve.predict.analytical import Analytical
 from jaxserve.programs.bucket import Bucket
 from jaxserve.programs.buckets import Buckets
 from jaxserve.programs.dispatch import dispatch
@@ -39,9 +40,9 @@ class Cell:
     live: list[float]
     filled: list[float]
 
-    def mean(self, *, filled: bool) -> Load:
+    def mean(self, *, filled: bool) -> StepFeatures:
         tokens, samples, *attention = [figure / self.count for figure in (self.filled if filled else self.live)]
-        return Load(tokens, samples, tuple(attention))
+        return StepFeatures(tokens, samples, tuple(attention))
 
 
 class Demand:

@@ -1,6 +1,6 @@
 """What a plan will take: predictors, and the analytical one, quick enough to be asked before every step.
 
-`costmodel.step_cost` is linear in a few figures of a step (`jaxserve/predict/step_features.py`), so a plan costs sums over its
+`costmodel.step_cost` is linear in a few figures of a step (`costmodel/analytical/features.py`), so a plan costs sums over its
 rows and three inner products. No JAX runs.
 """
 
@@ -12,13 +12,13 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
+from costmodel.analytical.features import StepFeatures, attended, coefficients
 from costmodel.arch.architecture import Architecture
 from costmodel.arch.catalog import as_architecture
 from costmodel.arch.deployment import Storage
 from costmodel.arch.formats import Format
 from costmodel.hardware.chip import Chip
 from costmodel.hardware.chips import find_chip
-from jaxserve.predict.step_features import attended, factors
 from jaxserve.programs.bucket import Bucket
 from jaxserve.programs.buckets import Buckets
 from jaxserve.programs.dispatch import Piece, Run, dispatch
@@ -34,21 +34,6 @@ class Predictor(Protocol):
 
     def __call__(self, plan: Plan) -> float:
         """Seconds, of a plan that has rows."""
-
-
-class Load(NamedTuple):
-    """What the time of a step depends on. Numbers, or arrays of them that broadcast.
-
-    Attributes:
-      tokens: that are multiplied, padding included.
-      samples: tokens after which logits are computed, padding included.
-      attention: of rows that decode, then of pieces of prompts: tokens that enter the cache, and then for each kind of layer cached tokens
-        that are read and pairs of query and key.
-    """
-
-    tokens: Any
-    samples: Any
-    attention: tuple[Any, ...]
 
 
 class Roofs(NamedTuple):
@@ -102,14 +87,13 @@ class Analytical:
         self._nothing = (0,) * (1 + 2 * len(self._windows))
         on = find_chip(chip) if isinstance(chip, str) else chip
         self.bandwidth = float(on.bandwidth)
-        priced = {"chip": on, "dtype": dtype, "kv_dtype": kv_dtype, "tensor_parallel": tensor_parallel}
-        self._factors = factors(architecture, priced)
+        self._coefficients = coefficients(architecture, on, dtype=dtype, kv_dtype=kv_dtype, tensor_parallel=tensor_parallel)
 
     def __call__(self, plan: Plan) -> float:
         """Seconds of all programs of a plan, one after the other. A repeated decode is taken to run as often as it may."""
         return sum([self.seconds(self.run_load(run, i)) for run in dispatch(plan, self.ladder) for i in range(run.steps)])
 
-    def run_load(self, run: Run, step: int = 0) -> Load:
+    def run_load(self, run: Run, step: int = 0) -> StepFeatures:
         """What one program computes, in its repetition number `step`."""
         query = self.ladder.chunk[1] if self.ladder else None
         live = self.load(run.starts, run.counts, run.pieces, more=step, query=query)
@@ -123,7 +107,7 @@ class Analytical:
         *,
         more: int = 0,
         query: int | None = None,
-    ) -> Load:
+    ) -> StepFeatures:
         """Of live rows.
 
         Args:
@@ -147,12 +131,12 @@ class Analytical:
             tokens = sum(counts)
             attention = attended(list(zip(starts, counts, strict=True)), windows)
         if not pieces:
-            return Load(tokens, tokens, (*attention, *self._nothing))
+            return StepFeatures(tokens, tokens, (*attention, *self._nothing))
         filled = [(piece.start, query or piece.tokens) for piece in pieces]
         prompts = attended(filled, windows)
-        return Load(tokens + prompts[0], tokens + len(filled), (*attention, *prompts))
+        return StepFeatures(tokens + prompts[0], tokens + len(filled), (*attention, *prompts))
 
-    def padded(self, live: Load, bucket: Bucket) -> Load:
+    def padded(self, live: StepFeatures, bucket: Bucket) -> StepFeatures:
         """The same rows in a program of the ladder."""
         rows, query = bucket.shape[0]
         if bucket.verify:
@@ -161,7 +145,7 @@ class Analytical:
         decodes = rows if query == 1 else 0
         return self.shaped(live, decodes, sum(rows for rows, _ in bucket.shape) - decodes, bucket.width)
 
-    def shaped(self, live: Load, rows: Any, pieces: Any, width: Any, *, verified: Any = 0) -> Load:
+    def shaped(self, live: StepFeatures, rows: Any, pieces: Any, width: Any, *, verified: Any = 0) -> StepFeatures:
         """The same rows in a program with `rows` rows that decode and `pieces` for prompts, numbers or arrays of them.
 
         Args:
@@ -172,20 +156,20 @@ class Analytical:
         query, held = self.ladder.chunk[1], width * self.ladder.page
         tokens, samples = rows + verified + pieces * query, rows + verified + pieces
         if self.attention == "blockwise":
-            return Load(tokens, samples, live.attention)
+            return StepFeatures(tokens, samples, live.attention)
         kinds, half = len(self._windows), len(self._nothing)
         decodes = (live.attention[0], *(held * rows, held * (rows + verified)) * kinds)
-        return Load(tokens, samples, (*decodes, live.attention[half], *(held * pieces, held * pieces * query) * kinds))
+        return StepFeatures(tokens, samples, (*decodes, live.attention[half], *(held * pieces, held * pieces * query) * kinds))
 
-    def seconds(self, load: Load) -> float:
+    def seconds(self, load: StepFeatures) -> float:
         """The longest of the three roofs: memory, arithmetic and links are taken to overlap perfectly."""
         return max(self.roofs(load))
 
-    def roofs(self, load: Load) -> Roofs:
+    def roofs(self, load: StepFeatures) -> Roofs:
         """Also of arrays."""
         met = self._experts.distinct(load.tokens) if self._experts else 0.0
         figures = (1.0, met, load.tokens, load.samples, *load.attention)
-        memory, compute, link = self._factors
+        memory, compute, link = self._coefficients
         return Roofs(
             sum(map(operator.mul, memory, figures)),
             sum(map(operator.mul, compute, figures)),

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from costmodel.analytical.features import coefficients
 from costmodel.arch.architecture import Architecture
 from costmodel.hardware.chip import Chip
-from jaxserve.predict.step_features import factors
 from jaxserve.programs.bucket import Bucket
 from jaxserve.programs.buckets import Buckets
 from jaxserve.programs.dispatch import Run, dispatch
@@ -62,10 +62,10 @@ class Executed:
         self.ladder, self._experts = ladder, architecture.experts
         self._windows = tuple(dict.fromkeys(architecture.windows))
         self._layers = [architecture.windows.count(window) for window in self._windows]
-        # On a chip of 1 B/s and 1 FLOP/s the factors are bytes and FLOPs.
+        # On a chip of 1 B/s and 1 FLOP/s the coefficients are bytes and FLOPs.
         names = ("bfloat16", "float16", "float32", "float8", "int8", "int4")
         unit = Chip("unit", 1.0, 1.0, dict.fromkeys(names, 1.0), "units of measurement")
-        self._bytes, self._flops, _ = factors(architecture, {"chip": unit, "dtype": dtype, "kv_dtype": kv_dtype})
+        self._bytes, self._flops, _ = coefficients(architecture, unit, dtype=dtype, kv_dtype=kv_dtype)
         self._blocks: dict[tuple[int, int], int] = {}
 
     def plan(self, plan: Plan) -> list[Figures]:

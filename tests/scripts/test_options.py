@@ -49,8 +49,7 @@ def test_there_are_scripts_and_numbers():
 
 
 def test_limits():
-    assert whole().convert("1", None, None) == 1 and whole(0).convert("0", None, None) == 0
-    assert Real().convert("0.5", None, None) == 0.5
+    assert whole()("1") == 1 and whole(0)("0") == 0 and Real()("0.5") == 0.5
     for value in ("0", "nan", "1000001"):
         with pytest.raises(click.BadParameter):
-            Real().convert(value, None, None)
+            Real()(value)

@@ -18,7 +18,6 @@ from costmodel.arch.catalog import as_architecture
 from costmodel.arch.deployment import Deployment, Storage
 from costmodel.hardware.chips import CHIPS
 from jaxserve.predict.analytical import Analytical
-from jaxserve.predict.step_features import solve
 from jaxserve.programs.buckets import Buckets
 from jaxserve.programs.dispatch import dispatch
 from jaxserve.scheduling.plan import Plan
@@ -209,13 +208,6 @@ def test_the_figures_of_the_lesson():
     """The full model of 8.03e9 parameters, batch 64 at 1,024 tokens: at least the nominal 7.34 ms less the embedding's bytes."""
     found = PREDICTORS["llama-3-8b"](plan(*decodes([1024] * 64)))
     assert found == pytest.approx(7.34e-3, rel=0.05)
-
-
-def test_a_model_with_other_figures_is_noticed():
-    table = np.array([[1.0, t] for t in range(1, 20)])
-    assert solve(table, 3 + 2 * table[:, 1]) == pytest.approx((3, 2))
-    with pytest.raises(RuntimeError, match="depends on more figures"):
-        solve(table, 3 + table[:, 1] ** 2)
 
 
 @pytest.mark.parametrize(
