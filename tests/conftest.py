@@ -1,6 +1,7 @@
 """Tests run on the CPU where there is no accelerator, whatever compilers for other chips are installed beside JAX.
 
-What commands compile by default and measure goes to a cache folder of this run, which its processes share, and never to the user's own.
+What commands compile by default and measure goes to a cache folder of this run, which its processes share, and never to the user's own. What
+tests compile in their own process goes to JAX's cache within it, so that equal programs of several files are compiled once a run.
 
 Hypothesis sets no deadlines: no test depends on how fast the machine is. And Ctrl-C is heard, for some tests send it: where a shell starts
 them in the background (`make test &`) it tells its children to ignore it.
@@ -35,6 +36,28 @@ if IN_CHARGE:
         own = Path(os.environ["XDG_CACHE_HOME"], "jaxserve")
         own.mkdir()
         shutil.copy(known, own)
+
+
+def share_compiled_programs(shared: bool) -> None:
+    """What this process compiles is kept in JAX's own cache, and taken from there; or not. No child process inherits that."""
+    import jax  # only now that it is known where to look for accelerators
+    from jax.experimental.compilation_cache import compilation_cache
+
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    jax.config.update("jax_compilation_cache_dir", os.path.join(os.environ["XDG_CACHE_HOME"], "jax") if shared else None)
+    compilation_cache.reset_cache()
+
+
+share_compiled_programs(True)
+
+
+@pytest.fixture
+def without_jax_cache() -> Iterator[None]:
+    """For tests of programs that jaxserve keeps itself: a program from JAX's cache can't be written down again (jax 0.10.2)."""
+    share_compiled_programs(False)
+    yield
+    share_compiled_programs(True)
 
 
 @pytest.fixture(scope="session", autouse=True)

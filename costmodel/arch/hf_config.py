@@ -7,7 +7,8 @@ from typing import Any
 
 from costmodel.arch.architecture import CONFIG, Architecture, Experts, Latent
 from costmodel.arch.config_weights import attention, edges, latent_attention, mixture, norms
-from models.config.hf_config import ARCHITECTURES, from_hf
+from models.config.architectures import ARCHITECTURES
+from models.config.hf_config import from_hf
 from models.config.hf_rope import read_ropes
 from models.errors import UserError, short
 from models.files.json_keys import JsonKeys

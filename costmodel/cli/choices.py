@@ -16,7 +16,8 @@ from costmodel.compile.target_table import TARGETS
 from costmodel.hardware.ceilings import ceilings
 from costmodel.hardware.chip import Chip
 from costmodel.hardware.chips import find_chip
-from models.config.hf_config import ARCHITECTURES, from_hf
+from models.config.architectures import ARCHITECTURES
+from models.config.hf_config import from_hf
 from models.config.model_config import ModelConfig
 from models.config.presets import PRESETS
 from models.errors import UserError

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from models import rotary
-from models.checkpoint.gguf_keys import ARCHITECTURES, KEYS
+from models.checkpoint.gguf_keys import KEYS
+from models.config.architectures import gguf_architectures
 from models.config.model_config import RopeConfig
 from models.errors import UserError, short
 
@@ -50,7 +51,10 @@ def hf_config(
     def get(key: str) -> Any:
         return metadata.get(f"{name}.{key}")
 
-    config: dict[str, Any] = {"architectures": [ARCHITECTURES[name]], "tie_word_embeddings": "output.weight" not in tensors}
+    config: dict[str, Any] = {
+        "architectures": [gguf_architectures()[name].hf_class],
+        "tie_word_embeddings": "output.weight" not in tensors,
+    }
     for key in KEYS:
         if key.hf is None or key.hf in config:  # llama.cpp's name of a key stands before Ollama's
             continue

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from models.checkpoint.gguf_file import shown_value
+from models.config.architectures import gguf_architectures
 from models.errors import UserError, short
 from models.files.provenance import Key
 from models.files.reading import shown
@@ -74,13 +75,6 @@ def _ignored(name: str, why: str) -> MetadataKey:
 def _refused(name: str, why: str, *unless: Any) -> MetadataKey:
     return MetadataKey(name, "refused", why, unless=unless)
 
-
-ARCHITECTURES: Mapping[str, str] = {
-    "llama": "LlamaForCausalLM",
-    "qwen2": "Qwen2ForCausalLM",
-    "qwen3": "Qwen3ForCausalLM",
-    "gemma3": "Gemma3ForCausalLM",
-}
 
 _GGML, _ROPE = "tokenizer.ggml.", "{arch}.rope."
 
@@ -242,9 +236,11 @@ def understood(metadata: Mapping[str, Any], origin: str) -> tuple[dict[str, Any]
       UserError: the architecture is not supported; a key has a value of another kind, differs from layer to layer, or is refused.
     """
     arch = metadata.get("general.architecture")
-    if not isinstance(arch, str) or arch not in ARCHITECTURES:
+    if not isinstance(arch, str) or arch not in gguf_architectures():
         found = "(none)" if arch is None else short(arch)
-        raise UserError(f"{origin}: GGUF architecture {found} is not supported; supported are {', '.join(ARCHITECTURES)}")
+        raise UserError(
+            f"{origin}: GGUF architecture {found} is not supported; supported are {', '.join(gguf_architectures())}"
+        )
     layers = metadata.get(f"{arch}.block_count")
     read: dict[str, Any] = {}
     ignored: dict[str, str] = {}

@@ -7,41 +7,17 @@ architecture's class in transformers.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
 from models.config import hf_keys
+from models.config.architectures import ARCHITECTURES, Entry
 from models.config.hf_rope import read_ropes
 from models.config.model_config import ModelConfig
 from models.errors import UserError, short
 from models.files.json_keys import MAX_SIZE, JsonKeys
 from models.files.provenance import Ignored
 
-ARCHITECTURES: Mapping[str, str] = {
-    "LlamaForCausalLM": hf_keys.LLAMA,
-    "MistralForCausalLM": hf_keys.MISTRAL,
-    "Qwen2ForCausalLM": hf_keys.QWEN2,
-    "Qwen3ForCausalLM": hf_keys.QWEN3,
-    "Gemma3ForCausalLM": hf_keys.GEMMA3,
-}
-
-
-@dataclasses.dataclass(frozen=True)
-class _Defaults:
-    """Of keys that are missing, which is not the same as null. None: as many KV heads as heads, head_dim = hidden_size / heads."""
-
-    kv_heads: int | None
-    head_dim: int | None
-
-
-_DEFAULTS = {
-    hf_keys.LLAMA: _Defaults(None, None),
-    hf_keys.MISTRAL: _Defaults(8, None),
-    hf_keys.QWEN2: _Defaults(32, None),
-    hf_keys.QWEN3: _Defaults(32, 128),
-    hf_keys.GEMMA3: _Defaults(4, 256),
-}
 _WINDOW, _WINDOW_LAYERS, _PATTERN = 4096, 28, 6  # sliding_window, max_window_layers, sliding_window_pattern
 _MAX_LAYERS = 1024
 _ACTIVATIONS = {"silu": "silu", "swish": "silu", "gelu_pytorch_tanh": "gelu_tanh", "gelu": "gelu"}
@@ -59,36 +35,35 @@ def from_hf(config: Mapping[str, Any], *, origin: str = "config.json") -> ModelC
       UserError: unknown architecture, a needed key is missing, a value that no model can have, or a key that would change answers
         and is not run.
     """
-    name, kind = _architecture(config, origin)
-    keys = JsonKeys(config, origin, f"a {name} config")
-    hf_keys.refuse(keys, kind)
-    gemma = kind == hf_keys.GEMMA3
+    entry = _architecture(config, origin)
+    keys, gemma = JsonKeys(config, origin, f"a {entry.hf_class} config"), entry.gemma
+    hf_keys.refuse(keys, entry.rows)
     heads, hidden = keys.size("num_attention_heads"), keys.size("hidden_size")
     layers = keys.size("num_hidden_layers", most=_MAX_LAYERS)
-    head_dim = _head_dim(keys, kind, hidden, heads)
+    head_dim = _head_dim(keys, entry, hidden, heads)
     ropes = read_ropes(keys, gemma=gemma)
     if ropes.full.kind == "dynamic" and head_dim == 2:
         raise UserError(f"{origin}: RoPE type 'dynamic' needs a head_dim of at least 4; it is 2")
-    bias = keys.flag("attention_bias") if kind in (hf_keys.LLAMA, hf_keys.QWEN3, hf_keys.GEMMA3) else False
+    bias = keys.flag("attention_bias") if entry.bias == "key" else False
     return ModelConfig(
-        architecture=kind,
+        architecture=entry.name,
         vocab_size=keys.size("vocab_size"),
         hidden=hidden,
         layers=layers,
         heads=heads,
-        kv_heads=_kv_heads(keys, kind, heads),
+        kv_heads=_kv_heads(keys, entry, heads),
         head_dim=head_dim,
         ffn=keys.size("intermediate_size"),
         norm_eps=keys.real("rms_norm_eps"),
         max_positions=ropes.context,
         rope=ropes.full,
         rope_local=ropes.local,
-        windows=_windows(keys, kind, layers),
+        windows=_windows(keys, entry, layers),
         tied_head=keys.flag("tie_word_embeddings", gemma),
-        qkv_bias=kind == hf_keys.QWEN2 or bias,
+        qkv_bias=entry.bias == "always" or bias,
         out_bias=bias,
         mlp_bias=keys.flag("mlp_bias"),
-        qk_norm=kind in (hf_keys.QWEN3, hf_keys.GEMMA3),
+        qk_norm=entry.qk_norm,
         sandwich_norms=gemma,
         norm_offset=1.0 if gemma else 0.0,
         activation=_activation(keys, gemma),
@@ -102,11 +77,11 @@ def from_hf(config: Mapping[str, Any], *, origin: str = "config.json") -> ModelC
 
 def ignored_keys(config: Mapping[str, Any], file: str) -> tuple[Ignored, ...]:
     """The keys of a config that `from_hf` takes which change nothing."""
-    return hf_keys.ignored(config, ARCHITECTURES[config["architectures"][0]], file)
+    return hf_keys.ignored(config, ARCHITECTURES[config["architectures"][0]].rows, file)
 
 
-def _architecture(config: Mapping[str, Any], origin: str) -> tuple[str, str]:
-    """(class, architecture), where `model_type` does not contradict."""
+def _architecture(config: Mapping[str, Any], origin: str) -> Entry:
+    """Its entry, where `model_type` does not contradict."""
     given, known = config.get("architectures"), ", ".join(sorted(ARCHITECTURES))
     if not isinstance(given, list) or len(given) != 1:
         found = "missing" if given is None else short(given)
@@ -115,24 +90,23 @@ def _architecture(config: Mapping[str, Any], origin: str) -> tuple[str, str]:
     if not isinstance(name, str) or name not in ARCHITECTURES:
         shown = name if isinstance(name, str) and name.isidentifier() and len(name) < 80 else short(name)
         raise UserError(f"{origin}: architecture {shown} is not supported; supported are {known}")
-    kind, said = ARCHITECTURES[name], config.get("model_type")
-    right = "gemma3_text" if kind == hf_keys.GEMMA3 else kind
-    if said not in (None, right):
-        raise UserError(f"{origin}: model_type is {short(said)}; for the architecture {name} it must be {right!r}")
-    return name, kind
+    entry, said = ARCHITECTURES[name], config.get("model_type")
+    if said not in (None, entry.model_type):
+        raise UserError(f"{origin}: model_type is {short(said)}; for the architecture {name} it must be {entry.model_type!r}")
+    return entry
 
 
-def _kv_heads(keys: JsonKeys, kind: str, heads: int) -> int:
-    null = None if kind == hf_keys.GEMMA3 else heads
-    missing = _DEFAULTS[kind].kv_heads or heads
+def _kv_heads(keys: JsonKeys, entry: Entry, heads: int) -> int:
+    null = None if entry.gemma else heads
+    missing = entry.kv_heads or heads
     kv_heads = keys.size("num_key_value_heads", null if "num_key_value_heads" in keys.values else missing)
     if heads % kv_heads:
         raise keys.refused("num_key_value_heads", f"{heads} attention heads do not divide into {kv_heads} KV heads")
     return kv_heads
 
 
-def _head_dim(keys: JsonKeys, kind: str, hidden: int, heads: int) -> int:
-    default = _DEFAULTS[kind].head_dim
+def _head_dim(keys: JsonKeys, entry: Entry, hidden: int, heads: int) -> int:
+    default = entry.head_dim
     if default is None and not keys.given("head_dim") and hidden % heads:
         raise keys.refused("hidden_size", f"it must be a multiple of the {heads} heads where head_dim is not given")
     missing, null = (hidden // heads, hidden // heads) if default is None else (default, None)
@@ -152,15 +126,15 @@ def _activation(keys: JsonKeys, gemma: bool) -> str:
     return _ACTIVATIONS[given]
 
 
-def _windows(keys: JsonKeys, kind: str, layers: int) -> tuple[int | None, ...]:
+def _windows(keys: JsonKeys, entry: Entry, layers: int) -> tuple[int | None, ...]:
     """The window of each layer: `layer_types` where the architecture has it, else the rule of the architecture."""
-    qwen = kind in (hf_keys.QWEN2, hf_keys.QWEN3)
+    qwen, kind = entry.windows == "later", entry.name
     window = None
-    on = keys.flag("use_sliding_window") if qwen else kind != hf_keys.LLAMA
+    on = keys.flag("use_sliding_window") if qwen else entry.windows != "none"
     if on and (keys.given("sliding_window") or "sliding_window" not in keys.values):  # null is no window, missing is not
         window = keys.size("sliding_window", _WINDOW)
     types = _layer_types(keys, layers)
-    if kind == hf_keys.GEMMA3:
+    if entry.windows == "pattern":
         every = keys.size("sliding_window_pattern", _PATTERN)
         rule = [bool((i + 1) % every) for i in range(layers)]
     elif qwen:

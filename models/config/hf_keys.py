@@ -13,7 +13,7 @@ from typing import Any
 from models.files.json_keys import JsonKeys
 from models.files.provenance import Ignored, Key, Use
 
-LLAMA, MISTRAL, QWEN2, QWEN3, GEMMA3 = KINDS = ("llama", "mistral", "qwen2", "qwen3", "gemma3")
+LLAMA, MISTRAL, QWEN2, QWEN3, GEMMA3 = "llama", "mistral", "qwen2", "qwen3", "gemma3"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,12 +21,16 @@ class ConfigKey(Key):
     """A key of config.json.
 
     Attributes:
-      kinds: the architectures that the row is about.
+      kinds: the architectures that the row is about, by name; () for all.
       neutral: of a refused key, the values that are let pass.
     """
 
-    kinds: tuple[str, ...] = KINDS
+    kinds: tuple[str, ...] = ()
     neutral: tuple[Any, ...] = (None,)
+
+    def about(self, kind: str) -> bool:
+        """Whether the row is about an architecture."""
+        return not self.kinds or kind in self.kinds
 
 
 def _rows(use: Use, why: str, *names: str) -> list[ConfigKey]:
@@ -132,14 +136,14 @@ OTHERS = "no key of the architecture's class in transformers"
 def refuse(keys: JsonKeys, kind: str) -> None:
     """Raise UserError for a key that would change answers and is not run."""
     for key in KEYS:
-        if key.use == "refused" and kind in key.kinds and not _neutral(keys.values.get(key.name), key.neutral):
+        if key.use == "refused" and key.about(kind) and not _neutral(keys.values.get(key.name), key.neutral):
             allowed = " or ".join({None: "null", True: "true", False: "false"}.get(v, str(v)) for v in key.neutral if v != {})
             raise keys.refused(key.name, f"{key.why}; only {allowed} is supported")
 
 
 def ignored(config: Mapping[str, Any], kind: str, file: str) -> tuple[Ignored, ...]:
     """The keys of a config that change nothing, in its order, and why."""
-    why = {key.name: key.why if key.use == "ignored" else None for key in KEYS if kind in key.kinds}
+    why = {key.name: key.why if key.use == "ignored" else None for key in KEYS if key.about(kind)}
     told = [(name, why.get(name, OTHERS)) for name, value in config.items() if value is not None]
     return tuple(Ignored(file, name, reason) for name, reason in told if reason is not None)
 

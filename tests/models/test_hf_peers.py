@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from models.config.architectures import ARCHITECTURES
 from models.config.hf_config import from_hf
-from models.config.hf_keys import KINDS
 from models.errors import UserError
 from tests.models.checkpoints import hf_config
 
@@ -46,7 +46,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
 CHANGES = st.fixed_dictionaries({}, optional={key: value | st.just(GONE) for key, value in VALUES.items()})
 
 
-@given(st.sampled_from(KINDS), CHANGES)
+@given(st.sampled_from([entry.name for entry in ARCHITECTURES.values()]), CHANGES)
 @settings(max_examples=500, deadline=None)
 def test_a_config_means_what_transformers_says(kind: str, changes: dict[str, Any]):
     transformers = pytest.importorskip("transformers", reason="needs the extra 'transformers'")

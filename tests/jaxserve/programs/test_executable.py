@@ -36,6 +36,8 @@ from models.forward import Serving, serving
 from models.kv_cache import PagedKV
 from tests.jaxserve import tiny
 
+pytestmark = pytest.mark.usefixtures("without_jax_cache")
+
 X = np.arange(6, dtype=np.float32)
 
 

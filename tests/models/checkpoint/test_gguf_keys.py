@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 from models.checkpoint.gguf import GGUFCheckpoint
 from models.checkpoint.gguf_file import SUPPORTED
-from models.checkpoint.gguf_keys import ARCHITECTURES, KEYS, UNKNOWN, Kind, MetadataKey, understood
+from models.checkpoint.gguf_keys import KEYS, UNKNOWN, Kind, MetadataKey, understood
+from models.config.architectures import gguf_architectures
 from models.config.model_config import ModelConfig
 from models.errors import UserError
 from models.text.gguf_tokenizer import ALIASES, RULES, end_tokens
@@ -271,7 +272,7 @@ values = st.one_of(
 names = st.one_of(st.sampled_from([key.name for key in KEYS]), st.text(max_size=12))
 
 
-@given(arch=st.sampled_from([*ARCHITECTURES, "phi3", "a\nb", ""]), keys=st.dictionaries(names, values, max_size=6))
+@given(arch=st.sampled_from([*gguf_architectures(), "phi3", "a\nb", ""]), keys=st.dictionaries(names, values, max_size=6))
 @settings(max_examples=300, deadline=None)
 def test_any_value_of_any_key_is_read_or_one_line(arch: str, keys: dict[str, Any]):
     metadata = {"general.architecture": arch} | {name.replace("{arch}", arch): value for name, value in keys.items()}
