@@ -1,7 +1,7 @@
 """Tests run on the CPU where there is no accelerator, whatever compilers for other chips are installed beside JAX.
 
-What commands compile by default and measure goes to a cache folder of this run, which its processes share, and never to the user's own. What
-tests compile in their own process goes to JAX's cache within it, so that equal programs of several files are compiled once a run.
+What commands compile by default and measure goes to a cache folder of this run, which its processes share, and never to the user's own.
+What tests compile in their own process goes to JAX's cache within it, so that equal programs of several files are compiled once a run.
 
 Hypothesis sets no deadlines: no test depends on how fast the machine is. And Ctrl-C is heard, for some tests send it: where a shell starts
 them in the background (`make test &`) it tells its children to ignore it.
