@@ -9,8 +9,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from costmodel.analytical.step import step_cost
 from costmodel.analytical.terms import StepCost
 from costmodel.arch.architecture import Architecture
-from costmodel.compile.hosted import HostedStep
-from costmodel.compile.program import Platform, StepProgram
+from costmodel.compile.program import HostedStep, Platform, StepProgram
 from costmodel.compile.targets import compile_for
 from costmodel.hardware.ceilings import Measured
 from costmodel.hardware.chip import Chip

@@ -20,9 +20,8 @@ from jaxserve.engine.model import Model
 from jaxserve.engine.request_handle import Piece
 from jaxserve.engine.request_output import RequestOutput
 from jaxserve.generation.progress import Progress
-from jaxserve.programs.features import PLAIN, Features
+from jaxserve.programs.features import PLAIN, Features, required_features, union
 from jaxserve.programs.progress import Bar
-from jaxserve.programs.required_features import required_features, union
 from jaxserve.sampling_params import SamplingParams, check_params
 from jaxserve.scheduling.admission import check
 from jaxserve.scheduling.state import State

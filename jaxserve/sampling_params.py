@@ -132,7 +132,8 @@ def _several(name: str, value: Any, what: str, most: int) -> tuple[Any, ...]:
     """The entries of a list, at most so many; none for None."""
     if value is None:
         return ()
-    if isinstance(value, str | bytes | bytearray | memoryview | Mapping) or not isinstance(value, Iterable):
+    listed = isinstance(value, Iterable) and getattr(value, "shape", None) != ()  # an array without dimensions has no entries
+    if isinstance(value, str | bytes | bytearray | memoryview | Mapping) or not listed:
         raise UserError(f"{name} is {shown(value)}; give {what}, in a list")
     found = tuple(itertools.islice(value, most + 1))
     if len(found) > most:

@@ -19,10 +19,10 @@ from costmodel.terminal import cli
 from jaxserve.kv.paged import Paged
 from jaxserve.load.arrivals import Constant
 from jaxserve.load.client import Item
+from jaxserve.load.measure import play
 from jaxserve.load.percentile import RULE
-from jaxserve.load.record import RequestRecord
+from jaxserve.load.recorder import RequestRecord
 from jaxserve.load.result import Run
-from jaxserve.load.run import play
 from jaxserve.load.schedule import Closed, Open, Schedule
 from jaxserve.load.units import Unit, rate, seconds
 from jaxserve.scheduling.continuous import Continuous

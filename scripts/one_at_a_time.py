@@ -7,7 +7,7 @@ import time
 from collections import deque
 
 from jaxserve.load.client import Item, Known
-from jaxserve.load.record import UNFINISHED, RequestRecord
+from jaxserve.load.recorder import UNFINISHED, RequestRecord
 
 
 class OneAtATime:

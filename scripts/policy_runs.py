@@ -19,8 +19,8 @@ from jaxserve.kv.layout import KVLayout as Memory
 from jaxserve.kv.paged import Paged
 from jaxserve.load.client import Item
 from jaxserve.load.engine_client import EngineClient
+from jaxserve.load.measure import play
 from jaxserve.load.result import Pool, Run
-from jaxserve.load.run import play
 from jaxserve.load.schedule import Open
 from jaxserve.load.source import Alphabet, Traced
 from jaxserve.predict.analytical import Analytical

@@ -12,7 +12,7 @@ from jaxserve.engine.config import EngineConfig
 from jaxserve.kv.layout import KVLayout
 from jaxserve.load.engine_session import engine_session
 from jaxserve.load.percentile import RULE
-from jaxserve.load.record import RequestRecord
+from jaxserve.load.recorder import RequestRecord
 from jaxserve.load.result import Run
 from jaxserve.load.spec import LoadSpec
 from jaxserve.programs.buckets import Buckets
@@ -20,8 +20,7 @@ from jaxserve.programs.progress import Bar
 from jaxserve.scheduling.names import policy_of
 from jaxserve.scheduling.request import Request
 from jaxserve.scheduling.state import State
-from jaxserve.simulator.noisy import Noisy
-from jaxserve.simulator.pace import Pace
+from jaxserve.simulator.pace import Noisy, Pace
 from jaxserve.simulator.records import simulated
 from models.checkpoint.sources import open_checkpoint
 from models.errors import UserError

@@ -16,10 +16,8 @@ from typing import Any, Self
 import numpy as np
 
 from costmodel.calibration.device import Device
-from costmodel.calibration.form import Features
+from costmodel.calibration.form import Features, Parameter, Scalars
 from costmodel.calibration.forms import FORMS
-from costmodel.calibration.parameter import Parameter
-from costmodel.calibration.scalars import Scalars
 from models.errors import UserError
 
 FORMAT = 1

@@ -17,8 +17,7 @@ import numpy as np
 import optax  # type: ignore[import-untyped]
 
 from costmodel.calibration.device import Device
-from costmodel.calibration.form import Features, Form, Values
-from costmodel.calibration.parameter import Parameter, Spec
+from costmodel.calibration.form import Features, Form, Parameter, Spec, Values
 from models.errors import UserError
 
 HUBER = 0.1  # of the logarithm: errors above 10 % count linearly

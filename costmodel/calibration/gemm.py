@@ -14,8 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from costmodel.calibration.device import Device
-from costmodel.calibration.form import Features, Values
-from costmodel.calibration.parameter import Spec
+from costmodel.calibration.form import Features, Spec, Values
 
 ITEM = 2  # B of an element
 STEP = 64  # of k, that a kernel loads at a time

@@ -13,8 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from costmodel.calibration.device import Device
-from costmodel.calibration.form import Features, Values
-from costmodel.calibration.parameter import Spec
+from costmodel.calibration.form import Features, Spec, Values
 
 ITEM = 2  # B of an element
 TILE = 64  # queries, and keys

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from costmodel.calibration.calibration import Calibration
-from costmodel.calibration.parameter import Parameter
+from costmodel.calibration.form import Parameter
 from costmodel.json_file import read_out
 from jaxserve.predict.calibrated import Calibrated, Model
 from jaxserve.programs.buckets import Buckets

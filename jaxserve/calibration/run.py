@@ -14,10 +14,9 @@ from costmodel.calibration.calibration import Calibration, quantiles
 from costmodel.calibration.device import Device
 from costmodel.calibration.engine_step import EngineStep
 from costmodel.calibration.fit import fit
-from costmodel.calibration.form import Features
+from costmodel.calibration.form import Features, Parameter
 from costmodel.calibration.held_out import Errors, HeldOut, hold_out, predict
 from costmodel.calibration.noise import another_minute
-from costmodel.calibration.parameter import Parameter
 from costmodel.hardware.ceilings import Ceilings, ceilings
 from costmodel.hardware.host import cores, host_key, last_level_cache_bytes, today
 from jaxserve.calibration.engine_runs import EngineRuns, Steps, sizes, stretches

@@ -10,11 +10,9 @@ from costmodel.capacity import ENTRY, Fit, Pool
 from costmodel.cli.choices import ModelChoice, choose_chip, choose_model
 from costmodel.sizing import Placement
 from jaxserve.calibration.machine import Machine
-from jaxserve.deployment.compiled_steps import compiled_steps
 from jaxserve.deployment.kv_pool import memory_besides_kv, pool_of
 from jaxserve.deployment.lengths import Lengths
-from jaxserve.deployment.machine_steps import machine_steps
-from jaxserve.deployment.step_times import StepTimes, check_sources, decode_plan, step_times
+from jaxserve.deployment.step_times import StepTimes, check_sources, compiled_steps, decode_plan, machine_steps, step_times
 from jaxserve.engine.config import EngineConfig
 from jaxserve.kv.paged import Paged
 from jaxserve.load.measure import check_clients

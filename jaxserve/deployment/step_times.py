@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from costmodel.calibration.shipped import choose
 from costmodel.calibration.transfer import transfer
+from costmodel.cli.choices import ModelChoice, choose_chip
+from costmodel.compile.program import StepProgram
 from costmodel.sizing import Placement
+from jaxserve.calibration.machine import Machine
+from jaxserve.load.session import Bar
 from jaxserve.predict.analytical import Analytical
-from jaxserve.predict.calibrated import KernelCalibrated
+from jaxserve.predict.calibrated import Calibrated, KernelCalibrated
+from jaxserve.predict.compiled import Compiled, Size, compile_sizes
 from jaxserve.scheduling.plan import Plan
 from models.errors import UserError
 
@@ -118,3 +124,112 @@ def _scaled(predictor: KernelCalibrated, factors: list[float]) -> Seconds:
         return sum([gemm * (s.matmuls + s.small) + decode * s.decode + prefill * s.prefill for s in shares]) + predictor.gap
 
     return seconds
+
+
+# What steps take on the machine that `python -m jaxserve.calibrate` measured: programs of its engine, with what they pad, and
+# the host.
+
+CALIBRATE = "python -m jaxserve.calibrate"
+_OF = "programs of this machine's engine, with what they pad, fitted to its measured steps; the host's gap between two steps is in it"
+
+
+def machine_caps(machine: Machine) -> tuple[int, ...]:
+    """Caps to look at where none were asked for: all rows that the engine was measured with, half and a quarter of them."""
+    rows = machine.ladder.batches[-1]
+    return tuple(sorted({max(rows // part, 1) for part in (1, 2, 4)}))
+
+
+def machine_steps(
+    placement: Placement, file: Path, machine: Machine, *, page: int, caps: Sequence[int], context: int
+) -> StepTimes:
+    """Steps of the engine's programs.
+
+    Args:
+      file: that the machine was read from, for messages.
+      page: tokens of a KV page; caps: that are to be simulated; context: tokens of the longest sequence.
+
+    Raises:
+      UserError: a deployment of which the calibration says nothing: another chip, several, other numbers, longer sequences, more rows.
+    """
+    ladder, device = machine.ladder, machine.calibration.device.name
+    said = f"--machine {file} was measured"
+    if placement.chip.name != device or placement.degree > 1:
+        raise UserError(
+            f"{said} on one {device}, and the study is of {placement.degree} x {placement.chip.name}; give --chip host on that machine, "
+            "or leave --machine out"
+        )
+    for option, asked, has in (
+        ("--dtype", placement.dtype, machine.dtype),
+        ("--kv-dtype", placement.kv.name, machine.kv_dtype),
+        ("--page-size", page, ladder.page),
+    ):
+        if asked != has:
+            raise UserError(f"{said} with {option} {has}, and {asked} is asked for; give {option} {has}, or calibrate again")
+    for what, most, has, option in (
+        ("sequences at once", max(caps), ladder.batches[-1], "--rows"),
+        ("tokens a sequence", context, ladder.context, "--context"),
+    ):
+        if most > has:
+            raise UserError(
+                f"{said} with at most {has} {what}, and {most} are asked for; ask for fewer, or {CALIBRATE} {option} {most}"
+            )
+    predictor = machine.predictor(placement.model)
+    quick, slow = (_end(predictor, end) for end in (0, 1))
+    source = f"this machine's engine ({machine.calibration.source})"
+    return StepTimes("calibrated", source, predictor, quick, slow, of=_OF, host=True, piece=ladder.chunk[1])
+
+
+def _end(predictor: Calibrated, end: int) -> Callable[[Plan], float]:
+    """What a plan takes at one end of the interval of a step."""
+    low_or_high = predictor.calibration.interval(1.0, LEVEL)[end]
+    return lambda plan: predictor.device(plan) * low_or_high + predictor.gap
+
+
+# Step times from programs that are compiled for the chip: their ledgers' traffic and FLOPs on its data sheet.
+
+SHORT = 16  # tokens: the smallest prefill and the shortest context that are compiled
+
+
+def compiled_steps(
+    placement: Placement, chosen: ModelChoice, chip: str, *, rows: int, piece: int, longest: int, bar: Bar
+) -> StepTimes:
+    """Decodes of one row and of all, prefills of a few tokens and of a piece, each with two contexts, and on a plane between them.
+
+    Args:
+      chip: as the user wrote it.
+      rows: of a step at most; piece: tokens of a prompt that it runs at most.
+      longest: tokens of the longest sequence.
+
+    Raises:
+      UserError: a model or a format of which nothing is compiled here, or several chips; as `compile_sizes`.
+    """
+    where, config = placement.chip.name, chosen.config
+    if config is None:
+        raise UserError(f"--step-times compiled: the engine has no program of {chosen.name}; take --step-times analytical")
+    if placement.degree > 1:
+        raise UserError(f"--step-times compiled is of one chip, and --tensor-parallel is {placement.degree}; leave it out")
+    program = StepProgram.on(choose_chip(chip).platform, config, ((1, 1),), 1)
+    for option, asked, held in (
+        ("--dtype", placement.dtype, program.dtype),
+        ("--kv-dtype", placement.kv.name, program.kv_dtype),
+    ):
+        if asked != held:
+            raise UserError(f"--step-times compiled: programs for {where} hold {held}, and {option} is {asked}; give {held}")
+    sizes = grid(rows, piece, longest, config.max_positions)
+    found = compile_sizes(config, chip, sizes, bar("compiling programs", len(sizes)))
+    return StepTimes("compiled", f"{len(found)} programs compiled for {where}, on its data sheet", Compiled(found))
+
+
+def grid(rows: int, piece: int, longest: int, most: int) -> list[Size]:
+    """Sizes to compile, none longer than `most` tokens: what lies between them is interpolated."""
+    long = min(max(longest, 2 * SHORT), most)
+    query = max(min(piece, long), SHORT + 1)
+    beyond = long if long > query else min(2 * query, most)
+    if beyond <= query:  # prompts as long as the model takes
+        query = beyond // 2
+    decodes = itertools.product((1, max(rows, 2)), (min(SHORT, long // 2), long))
+    prefills = itertools.product((min(SHORT, query // 2), query), (query, beyond))
+    return [
+        *(Size(count, 1, context) for count, context in decodes),
+        *(Size(1, tokens, context) for tokens, context in prefills),
+    ]

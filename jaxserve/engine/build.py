@@ -95,7 +95,7 @@ class EngineBuild:
 
         Args:
           model: what `load` gave.
-          features: what requests will ask for, see `jaxserve.programs.required_features.needed`.
+          features: what requests will ask for, see `jaxserve.programs.features.needed`.
           log: where every decision and step is written down.
           seeds: see `Engine`.
         """

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from jaxserve.engine.compiled_programs import KVCopier, Pairs
 from jaxserve.engine.input_batch import InputBatch
-from jaxserve.engine.kv_copier import KVCopier, Pairs
 from jaxserve.engine.prepare_inputs import Call
 from jaxserve.programs.logprobs import Logprobs
 from jaxserve.programs.program_set import Programs

@@ -11,8 +11,7 @@ from jaxserve.engine.request_handle import Piece, RequestHandle
 from jaxserve.engine.sequence import SequenceState
 from jaxserve.programs.logprobs import Logprobs, plain
 from jaxserve.scheduling.step_result import StepResult
-from jaxserve.speculative.acceptance import Acceptance, accepted
-from jaxserve.speculative.ngram import Lookup, NGram
+from jaxserve.speculative.ngram import Acceptance, Lookup, NGram, accepted
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

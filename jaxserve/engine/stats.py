@@ -9,7 +9,7 @@ from typing import NamedTuple
 from jaxserve.scheduling.observer import Observer
 from jaxserve.scheduling.state import State
 from jaxserve.scheduling.step_record import StepRecord
-from jaxserve.speculative.acceptance import Acceptance
+from jaxserve.speculative.ngram import Acceptance
 
 
 class EngineStats(NamedTuple):

@@ -17,9 +17,8 @@ from jaxserve.engine.input_processor import Prompt, read_all
 from jaxserve.engine.request_output import RequestOutput
 from jaxserve.generation.display import Display
 from jaxserve.generation.results import Results
-from jaxserve.programs.features import Features
+from jaxserve.programs.features import Features, required_features
 from jaxserve.programs.progress import Bar
-from jaxserve.programs.required_features import required_features
 from jaxserve.sampling_params import SamplingParams
 from jaxserve.scheduling.observer import Observers
 from jaxserve.steplog.summary import Summary

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, Self
 
-from jaxserve.load.record import RequestRecord
+from jaxserve.load.recorder import RequestRecord
 from jaxserve.load.result import Pool
 from jaxserve.scheduling.step_record import StepRecord
 

@@ -13,8 +13,7 @@ from costmodel.hardware.host import host_key
 from jaxserve.engine.engine import Engine
 from jaxserve.engine.request_handle import RequestHandle
 from jaxserve.load.client import Item, Known
-from jaxserve.load.record import FAILED, UNFINISHED, RequestRecord
-from jaxserve.load.recorder import Recorder
+from jaxserve.load.recorder import FAILED, UNFINISHED, Recorder, RequestRecord
 from jaxserve.load.result import Pool
 from jaxserve.load.served import REFUSED
 from jaxserve.sampling_params import SamplingParams

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from costmodel.endings import Shield
 from jaxserve.load.client import Item, Known
-from jaxserve.load.record import CHUNKS, FAILED, UNFINISHED, RequestRecord
+from jaxserve.load.recorder import CHUNKS, FAILED, UNFINISHED, RequestRecord
 from jaxserve.load.served import REFUSED
 from jaxserve.load.sse import Events
 from jaxserve.load.stream import Stream, said

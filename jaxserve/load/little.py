@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from jaxserve.load.quantiles import plain
-from jaxserve.load.record import UNFINISHED, RequestRecord
+from jaxserve.load.recorder import UNFINISHED, RequestRecord
 from jaxserve.load.stability import growth
 
 STAYS = 10  # a window shorter than so many mean stays is mostly its edges

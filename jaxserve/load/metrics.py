@@ -11,7 +11,7 @@ from typing import Any
 
 from jaxserve.load.percentile import FEW, RULE
 from jaxserve.load.quantiles import Quantiles, plain
-from jaxserve.load.record import ANSWERED, CHUNKS, RequestRecord
+from jaxserve.load.recorder import ANSWERED, CHUNKS, RequestRecord
 from jaxserve.load.slo import RULE as SLO_RULE
 from jaxserve.load.slo import SLO, Verdict
 

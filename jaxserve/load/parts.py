@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from jaxserve.load.quantiles import Quantiles
-from jaxserve.load.record import RequestRecord
+from jaxserve.load.recorder import RequestRecord
 
 STAGES = {  # each ends where the next begins: the field of `RequestRecord` with which it ends, and what it is
     "client delay": ("sent", "the client was late"),

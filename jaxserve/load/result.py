@@ -12,7 +12,7 @@ from jaxserve.load.little import Little, littles_law
 from jaxserve.load.metrics import Summary, summarise
 from jaxserve.load.parts import Share, shares
 from jaxserve.load.quantiles import plain
-from jaxserve.load.record import RequestRecord
+from jaxserve.load.recorder import RequestRecord
 from jaxserve.load.slo import SLO
 from jaxserve.scheduling.step_record import StepRecord
 from models.errors import UserError

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from jaxserve.load.little import littles_law
 from jaxserve.load.quantiles import plain
-from jaxserve.load.record import RequestRecord
+from jaxserve.load.recorder import RequestRecord
 from jaxserve.load.slo import SLO, Verdict
 from jaxserve.load.stability import Growth, growth
 from models.errors import UserError

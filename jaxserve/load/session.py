@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from costmodel import endings
 from jaxserve.load.client import Client
 from jaxserve.load.measure import Alphabets, measure
-from jaxserve.load.record import RequestRecord
+from jaxserve.load.recorder import RequestRecord
 from jaxserve.load.result import Run
 from jaxserve.load.saturation import Saturation, saturate
 from jaxserve.load.spec import Load, LoadSpec

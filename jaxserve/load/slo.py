@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Self
 
 from jaxserve.load.percentile import interval, percentile
 from jaxserve.load.quantiles import plain
-from jaxserve.load.record import RequestRecord
+from jaxserve.load.recorder import RequestRecord
 from jaxserve.load.units import seconds
 from models.errors import UserError
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from jaxserve.load.record import CHUNKS, FAILED, USAGE
+from jaxserve.load.recorder import CHUNKS, FAILED, USAGE
 from jaxserve.load.sse import ERROR, MESSAGE, Event
 
 DONE = "[done]"  # in small letters; some servers write it as a JSON string

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from jaxserve.load.record import RequestRecord
+from jaxserve.load.recorder import RequestRecord
 
 _TOKEN = np.dtype(np.uint32)
 

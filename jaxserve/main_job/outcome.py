@@ -12,7 +12,7 @@ from costmodel.terminal.tables import console
 from jaxserve.engine.model import batch_caveat
 from jaxserve.engine.request_output import RequestOutput
 from jaxserve.generation.program_table import programs_json, programs_table
-from jaxserve.load.record import RequestRecord
+from jaxserve.load.recorder import RequestRecord
 from jaxserve.main_job.program_report import ProgramReport, table
 from jaxserve.predict.step_costs import StepCosts
 from jaxserve.programs.program_set import Program

@@ -13,10 +13,9 @@ from costmodel.calibration.shipped import NONE, choose
 from costmodel.calibration.transfer import SPREAD, transfer
 from jaxserve.predict.analytical import Analytical
 from jaxserve.predict.calibrated import KernelCalibrated
-from jaxserve.recorded_service.compare import Compared, compare, strays
+from jaxserve.recorded_service.compare import LEVEL, WIDE, Compared, Strayed, compare, strays
 from jaxserve.recorded_service.deployed import Deployed, deployed
 from jaxserve.recorded_service.fit import ENOUGH, ROUNDS, Fitted, fit
-from jaxserve.recorded_service.interval import LEVEL, WIDE, Strayed
 from jaxserve.recorded_service.play import play
 from jaxserve.recorded_service.recorded import Recorded, Served, read
 from jaxserve.recorded_service.step_time import Counted, Parameters, StepTime

@@ -7,9 +7,8 @@ from typing import Any
 from costmodel.cli.output import Output, table
 from costmodel.terminal.tables import Table
 from jaxserve.load.percentile import RULE
-from jaxserve.recorded_service.compare import peer_error, to_json
+from jaxserve.recorded_service.compare import LEVEL, peer_error, to_json
 from jaxserve.recorded_service.fit import Fitted
-from jaxserve.recorded_service.interval import LEVEL
 from jaxserve.recorded_service.step_time import MEANINGS
 from jaxserve.recorded_service.study import Judged, Study
 

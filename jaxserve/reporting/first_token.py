@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from costmodel.hardware.clock import nearest_rank
 from jaxserve.load.parts import STAGES, split
-from jaxserve.load.record import RequestRecord
+from jaxserve.load.recorder import RequestRecord
 from jaxserve.load.result import Run
 from jaxserve.reporting.figure import COLOURS, GREY, HEIGHT, Figure, Section, blank, hatched
 

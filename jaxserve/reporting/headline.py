@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from jaxserve.load.metrics import CHUNKED
 from jaxserve.load.quantiles import PERCENTS, Quantiles
-from jaxserve.load.record import ANSWERED
+from jaxserve.load.recorder import ANSWERED
 from jaxserve.load.result import Run
 from jaxserve.reporting.figure import number
 

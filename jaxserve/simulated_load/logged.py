@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jaxserve.load.record import RequestRecord
-from jaxserve.load.recorder import Recorder
+from jaxserve.load.recorder import Recorder, RequestRecord
 from jaxserve.load.result import Pool, Run
 from jaxserve.load.session import Bar
 from jaxserve.load.slo import SLO

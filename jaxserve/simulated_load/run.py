@@ -8,8 +8,7 @@ from typing import Any
 from costmodel import endings
 from jaxserve.deployment.deployment import Deployment
 from jaxserve.deployment.step_times import roofline
-from jaxserve.load.record import RequestRecord
-from jaxserve.load.recorder import Recorder
+from jaxserve.load.recorder import Recorder, RequestRecord
 from jaxserve.load.result import Run
 from jaxserve.load.spec import Load, LoadSpec
 from jaxserve.predict.step_costs import StepCosts
@@ -18,9 +17,8 @@ from jaxserve.scheduling.names import policy_json, policy_name
 from jaxserve.scheduling.observer import Observer, Observers
 from jaxserve.simulated_load.fault_text import told
 from jaxserve.simulator.clients import Scheduled
-from jaxserve.simulator.faults import Burst, Fault
+from jaxserve.simulator.faults import Burst, Fault, unused_fault_reason
 from jaxserve.simulator.run import SimulationResult, simulate
-from jaxserve.simulator.unused_faults import unused_fault_reason
 from jaxserve.sizing.trial import BatchOccupancy
 from jaxserve.version import version
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple, TypeAlias
 
+from jaxserve.load.recorder import RequestRecord
+from jaxserve.load.served import CANCELLED
 from models.errors import UserError
 
 
@@ -130,3 +132,26 @@ def _positive(what: str, value: float) -> None:
 def _time(what: str, at: float) -> None:
     if not 0 <= at < math.inf:
         raise UserError(f"{what} is due at {at} s; give a time from 0 on")
+
+
+# Whether a fault came to anything: one that is due when all is over has changed no figure, and whoever asked for it has to
+# know.
+
+
+def unused_fault_reason(fault: Fault, records: Mapping[int, RequestRecord], steps: int, end: float) -> str:
+    """Why not, for people; "" where something did.
+
+    Args:
+      records: of all answers, by id.
+      steps: plans that were made; end: s, when the last thing happened.
+    """
+    match fault:
+        case Slow(step=int(step)) if step >= steps:
+            return f"there were {steps} steps, counted from 0"
+        case Slow(at=float(at)) | Stall(at=float(at)) if at >= end:
+            return f"all was over at {end:.4g} s"
+        case Leave(id=id) if id not in records:
+            return "it never came"
+        case Leave(id=id) if records[id].reason != CANCELLED:
+            return f"its answer was over at {records[id].end:.4g} s, with {records[id].output} tokens"
+    return ""

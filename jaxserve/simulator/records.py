@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from jaxserve.load.record import RequestRecord
-from jaxserve.load.recorder import Recorder
+from jaxserve.load.recorder import Recorder, RequestRecord
 from jaxserve.scheduling.observer import Observer, Observers
 from jaxserve.scheduling.plan import Plan
 from jaxserve.scheduling.policy import Policy

@@ -18,11 +18,10 @@ from jaxserve.scheduling.scheduler import Scheduler
 from jaxserve.scheduling.state import State
 from jaxserve.scheduling.step_result import StepResult
 from jaxserve.simulator.clients import Clients, OpenLoop
-from jaxserve.simulator.clock import VirtualClock
+from jaxserve.simulator.clock import VirtualClock, Workers
 from jaxserve.simulator.faults import Fault, Faults
 from jaxserve.simulator.faulty import Crowd, FaultyPace, Leaving
 from jaxserve.simulator.pace import Pace
-from jaxserve.simulator.workers import Workers
 
 _DRAWN = ((), (1,))  # by the number of draws; most are one
 

@@ -12,7 +12,7 @@ from jaxserve.load.result import Pool, Run
 from jaxserve.predict.step_costs import StepCosts
 from jaxserve.reporting.report import write_report
 from jaxserve.reporting.virtual_steps import VirtualSteps
-from jaxserve.sizing.frontier_chart import frontier_section
+from jaxserve.sizing.frontier import frontier_section
 from jaxserve.sizing.line import Line
 from jaxserve.sizing.search import Option, Search
 from jaxserve.sizing.search_tables import answer

@@ -18,9 +18,8 @@ from costmodel.sizing import (
     check_goal,
 )
 from jaxserve.calibration.machine import Machine
-from jaxserve.deployment.machine_steps import machine_caps, machine_steps
-from jaxserve.deployment.step_times import Seconds, StepTimes, step_times
-from jaxserve.load.record import RequestRecord
+from jaxserve.deployment.step_times import Seconds, StepTimes, machine_caps, machine_steps, step_times
+from jaxserve.load.recorder import RequestRecord
 from jaxserve.load.saturation import Saturation, saturate
 from jaxserve.load.slo import SLO
 from jaxserve.sizing.line import Line, ends_of, judgement, span_of

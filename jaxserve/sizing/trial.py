@@ -11,8 +11,7 @@ from costmodel.concurrency.queueing import concurrency
 from jaxserve.kv.paged import Paged
 from jaxserve.load.metrics import Summary, per, summarise
 from jaxserve.load.percentile import percentile
-from jaxserve.load.record import RequestRecord
-from jaxserve.load.recorder import Recorder
+from jaxserve.load.recorder import Recorder, RequestRecord
 from jaxserve.load.slo import SLO
 from jaxserve.load.stability import Growth, growth
 from jaxserve.scheduling.limits import Limits

@@ -14,9 +14,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxserve.engine.compiled_programs import CompiledPrograms
+from jaxserve.engine.compiled_programs import CompiledPrograms, KVCopier
 from jaxserve.engine.engine import Engine
-from jaxserve.engine.kv_copier import KVCopier
 from jaxserve.engine.model import Model
 from jaxserve.kv.layout import KVLayout
 from jaxserve.kv.paged import Paged

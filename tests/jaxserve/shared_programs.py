@@ -14,7 +14,7 @@ import pytest
 
 from jaxserve.engine import build as setup
 from jaxserve.engine import compiled_programs as prepared
-from jaxserve.engine.kv_copier import KVCopier
+from jaxserve.engine.compiled_programs import KVCopier
 from jaxserve.engine.model import Model, load_model
 from jaxserve.programs.bucket import Bucket
 from jaxserve.programs.buckets import Buckets

@@ -17,6 +17,7 @@ import pytest
 
 from costmodel.hardware.host import without_accelerator
 from jaxserve.decode import main
+from jaxserve.engine.compiled_programs import CompiledPrograms
 from jaxserve.main_job import job
 from jaxserve.programs import memory
 from tests.jaxserve import commands
@@ -38,8 +39,9 @@ def here(in_process: Callable[..., Ran]) -> Callable[..., Ran]:
 @pytest.mark.parametrize("name", CASES)
 def test_bad_input_is_one_line_before_anything_expensive(name: str, here: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Neither the ceilings nor the dtypes are measured, no weight is loaded, nothing compiled."""
-    for step in ("ceilings", "choose_dtype", "load_model", "compile_programs"):
+    for step in ("ceilings", "choose_dtype", "load_model"):
         monkeypatch.setattr(job, step, expensive)
+    monkeypatch.setattr(CompiledPrograms, "of", expensive)
     monkeypatch.setattr(memory, "available_bytes", lambda: 24_000_000_000)
     code, out, err = here(*CASES[name].make(tmp_path))
     assert code == 2 and out == ""

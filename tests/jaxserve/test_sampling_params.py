@@ -45,6 +45,8 @@ NAN, INF = float("nan"), float("inf")
         ({"logit_bias": {5: "much"}}, "the logit_bias of token 5 is 'much'"),
         ({"logit_bias": {-5: 1}}, "a token of logit_bias is -5; ids are whole numbers from 0"),
         ({"logit_bias": {"5": 1}}, "a token of logit_bias is '5'; ids are whole numbers from 0"),
+        ({"logit_bias": np.array(1.5)}, "logit_bias is array\\(1.5\\); give a mapping from token ids to values, in a list"),
+        ({"stop": np.array("a")}, "stop is array"),
         ({"logit_bias": 5}, "logit_bias is 5; give a mapping from token ids to values"),
         ({"logit_bias": [5]}, r"logit_bias is \[5\]; give a mapping from token ids to values"),
         ({"logit_bias": [(5, 1), (5, 2)]}, "logit_bias has several values for token 5; a token may have but one"),

@@ -10,7 +10,7 @@ import pytest
 from costmodel.calibration.calibration import Calibration
 from costmodel.calibration.device import Device
 from costmodel.calibration.engine_step import EngineStep
-from costmodel.calibration.parameter import Parameter
+from costmodel.calibration.form import Parameter
 from jaxserve.calibration.machine import Machine
 from jaxserve.kv.layout import KVLayout
 from jaxserve.load.result import Run

@@ -13,8 +13,8 @@ import pytest
 
 from costmodel.calibration.calibration import Calibration, quantiles
 from costmodel.calibration.device import Device
+from costmodel.calibration.form import Parameter
 from costmodel.calibration.forms import FORMS
-from costmodel.calibration.parameter import Parameter
 from models.errors import UserError
 
 DEVICE = Device("made up", 1e12, 100e12, 100, 50e6)

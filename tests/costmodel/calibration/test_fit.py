@@ -11,10 +11,9 @@ import pytest
 from costmodel.calibration.decode_attention import DecodeAttention
 from costmodel.calibration.device import Device
 from costmodel.calibration.fit import HUBER, fit
-from costmodel.calibration.form import Features, Values
+from costmodel.calibration.form import Features, Spec, Values
 from costmodel.calibration.gemm import Gemm
 from costmodel.calibration.held_out import hold_out
-from costmodel.calibration.parameter import Spec
 from models.errors import UserError
 
 H100 = Device("h100-sxm", 3.35e12, 989e12, 132, 50 * 2**20)

@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 from costmodel.calibration.decode_attention import DecodeAttention
 from costmodel.calibration.device import Device
 from costmodel.calibration.engine_step import EngineStep
-from costmodel.calibration.form import Form
+from costmodel.calibration.form import Form, Scalars
 from costmodel.calibration.forms import FORMS
 from costmodel.calibration.gemm import Gemm
 from costmodel.calibration.prefill_attention import TILE, PrefillAttention, pieces
-from costmodel.calibration.scalars import Scalars
 from costmodel.hardware.chips import CHIPS
 from models.errors import UserError
 

@@ -9,10 +9,10 @@ import pytest
 from costmodel.arch.catalog import find_architecture
 from costmodel.calibration.calibration import Calibration
 from costmodel.calibration.device import Device
+from costmodel.calibration.form import Parameter
 from costmodel.calibration.forms import FORMS
 from costmodel.calibration.kernel_step import SMALL, KernelStep, matmuls
 from costmodel.calibration.kernels import KernelCalibration
-from costmodel.calibration.parameter import Parameter
 from costmodel.calibration.prefill_attention import pieces
 from models.errors import UserError
 

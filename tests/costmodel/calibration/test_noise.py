@@ -10,9 +10,9 @@ import pytest
 
 from costmodel.calibration.calibration import Calibration, quantiles
 from costmodel.calibration.device import Device
+from costmodel.calibration.form import Parameter
 from costmodel.calibration.forms import FORMS
 from costmodel.calibration.noise import another_minute, noise
-from costmodel.calibration.parameter import Parameter
 
 DRIFT, NOISE, FORM = 0.08, 0.08, 0.03  # sd of logarithms: of a minute, of a step, and of what the form gets wrong
 ROUNDS, PROGRAMS, RUNS, STEPS = 12, 80, 3, 60

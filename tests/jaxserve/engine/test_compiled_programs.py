@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from jaxserve.engine.compiled_programs import KVCopier
 from jaxserve.engine.engine import Engine
-from jaxserve.engine.kv_copier import KVCopier
 from jaxserve.programs.buckets import Buckets
 from jaxserve.programs.features import Features
 from jaxserve.sampling_params import SamplingParams

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from costmodel.compile.xla import in_place, xla_totals
-from jaxserve.engine.kv_copier import KVCopier
+from jaxserve.engine.compiled_programs import KVCopier
 from models.kv_cache import ContiguousKV, PagedKV
 from tests.jaxserve.programs.test_program_set import compile_events
 from tests.models import caches

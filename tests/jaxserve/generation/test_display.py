@@ -15,7 +15,7 @@ from jaxserve.engine.sequence import Finish
 from jaxserve.engine.stats import EngineStats
 from jaxserve.generation.display import EVERY, JsonLines, Printed, status_line, tail
 from jaxserve.sampling_params import SamplingParams
-from jaxserve.speculative.acceptance import Acceptance
+from jaxserve.speculative.ngram import Acceptance
 from jaxserve.text.token_bytes import TokenBytes
 from models.text.tokenizer import byte_tokenizer
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from jaxserve.load.record import RequestRecord
+from jaxserve.load.recorder import RequestRecord
 
 
 def record(id: int = 0, intended: float = 0.0, tokens: Sequence[float] = (), **fields: Any) -> RequestRecord:

@@ -12,9 +12,8 @@ import pytest
 from jaxserve.engine.request_handle import Piece
 from jaxserve.load.client import Item
 from jaxserve.load.engine_client import EngineClient
-from jaxserve.load.measure import measure
+from jaxserve.load.measure import measure, play
 from jaxserve.load.parts import STAGES, split
-from jaxserve.load.run import play
 from jaxserve.load.schedule import Closed, Open
 from jaxserve.load.source import Alphabet
 from jaxserve.load.spec import LoadSpec

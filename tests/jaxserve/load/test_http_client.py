@@ -19,9 +19,8 @@ import pytest
 
 from costmodel.endings import SIGNALS, heard, named
 from jaxserve.load.client import Item
-from jaxserve.load.measure import measure
+from jaxserve.load.measure import Played, measure, play
 from jaxserve.load.parts import split
-from jaxserve.load.run import Played, play
 from jaxserve.load.schedule import Closed, Open
 from jaxserve.load.source import Alphabet
 from jaxserve.load.spec import LoadSpec

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxserve.load.parts import STAGES, shares, split
-from jaxserve.load.record import RequestRecord
+from jaxserve.load.recorder import RequestRecord
 from tests.jaxserve.load.records import record
 
 FIELDS = ("sent", "submitted", "ready", "started", "prefilled")

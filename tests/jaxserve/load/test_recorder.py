@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from jaxserve.kv.paged import Paged
 from jaxserve.load.parts import STAGES, split
-from jaxserve.load.record import RequestRecord
-from jaxserve.load.recorder import Recorder
+from jaxserve.load.recorder import Recorder, RequestRecord
 from jaxserve.load.served import Served
 from jaxserve.scheduling.chunked import Chunked
 from jaxserve.scheduling.continuous import Continuous

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxserve.load.record import RequestRecord
+from jaxserve.load.recorder import RequestRecord
 from jaxserve.load.result import Pool, Run
 from jaxserve.load.slo import SLO
 from jaxserve.scheduling.step_record import StepRecord

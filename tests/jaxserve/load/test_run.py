@@ -11,8 +11,8 @@ import pytest
 
 from jaxserve.load.arrivals import Constant, Poisson
 from jaxserve.load.client import Item
+from jaxserve.load.measure import play
 from jaxserve.load.metrics import summarise
-from jaxserve.load.run import play
 from jaxserve.load.schedule import Closed, Open
 from models.errors import UserError
 from tests.jaxserve.load.virtual import Blocking

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jaxserve.load.record import RequestRecord
+from jaxserve.load.recorder import RequestRecord
 from jaxserve.load.saturation import judge, saturate
 from jaxserve.load.slo import SLO
 from models.errors import UserError

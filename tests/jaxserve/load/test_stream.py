@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxserve.load.record import ANSWERED, CHUNKS, FAILED, USAGE
+from jaxserve.load.recorder import ANSWERED, CHUNKS, FAILED, USAGE
 from jaxserve.load.sse import Event, Events
 from jaxserve.load.stream import Stream
 from tests.jaxserve.load.dialects import DIALECTS, chat, text, usage

@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 
 from jaxserve.load.metrics import DEFINITIONS
-from jaxserve.load.record import RequestRecord
+from jaxserve.load.recorder import RequestRecord
 from jaxserve.load.result import Run
 from jaxserve.load.saturation import saturate
 from jaxserve.load.slo import SLO

@@ -8,7 +8,7 @@ from collections import deque
 from typing import Self
 
 from jaxserve.load.client import Item, Known
-from jaxserve.load.record import UNFINISHED, RequestRecord
+from jaxserve.load.recorder import UNFINISHED, RequestRecord
 from tests.jaxserve.load.records import record
 
 

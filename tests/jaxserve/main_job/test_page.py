@@ -14,7 +14,7 @@ from costmodel.hardware.ceilings import Ceilings
 from jaxserve.engine.build import silent
 from jaxserve.engine.request_output import CompletionOutput, RequestOutput
 from jaxserve.engine.sequence import Finish
-from jaxserve.load.record import RequestRecord
+from jaxserve.load.recorder import RequestRecord
 from jaxserve.load.result import Run as Load
 from jaxserve.main_job import job
 from jaxserve.main_job.outcome import DecodeResult

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from costmodel.arch.catalog import as_architecture
 from costmodel.calibration.calibration import Calibration
 from costmodel.calibration.device import Device
+from costmodel.calibration.form import Parameter
 from costmodel.calibration.forms import FORMS
 from costmodel.calibration.kernel_step import KernelStep
 from costmodel.calibration.kernels import KernelCalibration
-from costmodel.calibration.parameter import Parameter
 from jaxserve.predict.calibrated import Calibrated, KernelCalibrated
 from jaxserve.programs.buckets import Buckets
 from jaxserve.scheduling.plan import Plan

@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 from jax.experimental import serialize_executable
 
-from jaxserve.engine.kv_copier import KVCopier
+from jaxserve.engine.compiled_programs import KVCopier
 from jaxserve.llm import LLM
 from jaxserve.programs import executable as kept
 from jaxserve.programs.bucket import Bucket
@@ -244,7 +244,7 @@ def test_copies_are_kept_too(cache: CompileCache, parts: tuple[Step, Serving, Pa
     pool = jax.tree.map(lambda a: a.at[0].set(1), parts[2])
     KVCopier(pool, 2, workers=True, cache=cache)
     assert len(entries(cache)) == 4
-    monkeypatch.setattr("jaxserve.engine.kv_copier.copy_units", None)
+    monkeypatch.setattr("jaxserve.engine.compiled_programs.copy_units", None)
     moved = KVCopier(pool, 2, workers=True, cache=cache).copy(pool, [(0, 1)])
     assert all((np.asarray(a[:2]) == 1).all() and not a[2:].any() for a in moved.keys)
 

@@ -134,6 +134,7 @@ def test_each_program_is_traced_once_however_often_it_runs():
 def test_a_failure_does_not_wait_for_what_still_compiles():
     """So that Ctrl-C and an error end at once where a compilation takes minutes."""
     release, raised, started = threading.Event(), threading.Event(), threading.Event()
+    before = set(threading.enumerate())
 
     def trace(rows: int) -> None:
         if rows == 1:
@@ -155,6 +156,8 @@ def test_a_failure_does_not_wait_for_what_still_compiles():
     finally:
         release.set()
         thread.join(60)
+        for other in set(threading.enumerate()) - before:  # the one that still traced, whose end is an event too
+            other.join(60)
 
 
 def test_a_bucket_that_was_not_compiled_is_refused():

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jaxserve.programs.features import PLAIN, Features
-from jaxserve.programs.required_features import required_features, union
+from jaxserve.programs.features import PLAIN, Features, required_features, union
 from jaxserve.sampling_params import SamplingParams
 
 EOS = (1, 106)

@@ -6,8 +6,17 @@ import math
 
 import pytest
 
-from jaxserve.recorded_service.compare import METRICS, STATISTICS, Compared, Covered, Error, compare, peer_error, to_json
-from jaxserve.recorded_service.interval import Strayed
+from jaxserve.recorded_service.compare import (
+    METRICS,
+    STATISTICS,
+    Compared,
+    Covered,
+    Error,
+    Strayed,
+    compare,
+    peer_error,
+    to_json,
+)
 from jaxserve.recorded_service.recorded import Served
 
 

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from jaxserve.predict.analytical import Analytical
-from jaxserve.recorded_service.compare import compare, strays
+from jaxserve.recorded_service.compare import KNOWN, LEVEL, WIDE, Strayed, compare, ends, strays
 from jaxserve.recorded_service.deployed import deployed
 from jaxserve.recorded_service.fit import fit
-from jaxserve.recorded_service.interval import KNOWN, LEVEL, WIDE, Strayed, ends
 from jaxserve.recorded_service.play import play
 from jaxserve.recorded_service.recorded import Recorded
 from jaxserve.recorded_service.step_time import Counted, Parameters, StepTime

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxserve.load.record import RequestRecord
+from jaxserve.load.recorder import RequestRecord
 from jaxserve.load.result import Pool, Run
 from jaxserve.load.slo import SLO
 from jaxserve.scheduling.step_record import StepRecord

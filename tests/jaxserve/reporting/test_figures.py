@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("plotly", reason="plotly draws the report; pip install 'jaxserve[report]'")
 
-from jaxserve.load.record import RequestRecord
+from jaxserve.load.recorder import RequestRecord
 from jaxserve.load.result import Pool, Run
 from jaxserve.load.slo import SLO
 from jaxserve.reporting.first_token import first_tokens, groups

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from costmodel.cli.choices import choose_model
-from jaxserve.deployment.compiled_steps import grid
 from jaxserve.deployment.lengths import Lengths
+from jaxserve.deployment.step_times import grid
 from jaxserve.load.spec import LoadSpec
 from jaxserve.simulate import main
 from jaxserve.simulated_load import run

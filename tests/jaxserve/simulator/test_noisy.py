@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from jaxserve.scheduling.plan import Plan
-from jaxserve.simulator.noisy import Noisy
+from jaxserve.simulator.pace import Noisy
 from models.errors import UserError
 
 

@@ -11,8 +11,7 @@ import pytest
 from costmodel.arch.catalog import as_architecture
 from costmodel.hardware.chips import find_chip
 from costmodel.sizing import Placement
-from jaxserve.deployment.machine_steps import machine_caps, machine_steps
-from jaxserve.deployment.step_times import LEVEL, decode_plan
+from jaxserve.deployment.step_times import LEVEL, decode_plan, machine_caps, machine_steps
 from jaxserve.scheduling.plan import Plan
 from models.errors import UserError
 from tests.jaxserve.calibration.test_machine import LADDER, MADE, STEPS

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from costmodel.sizing import Demand
-from jaxserve.load.record import RequestRecord
+from jaxserve.load.recorder import RequestRecord
 from jaxserve.load.result import Run
 from jaxserve.sizing.measured import Measured
 from models.errors import UserError

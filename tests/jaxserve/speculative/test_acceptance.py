@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxserve.programs.sampling import RowSampling, sample
-from jaxserve.speculative.acceptance import Acceptance, accepted
+from jaxserve.speculative.ngram import Acceptance, accepted
 
 
 @pytest.mark.parametrize(

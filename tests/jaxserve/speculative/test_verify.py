@@ -17,8 +17,7 @@ from jaxserve.programs.logprobs import plain
 from jaxserve.programs.program_set import Program, compile_programs
 from jaxserve.programs.step import Output
 from jaxserve.sampling_params import SamplingParams
-from jaxserve.speculative.acceptance import Acceptance, accepted
-from jaxserve.speculative.ngram import NGram
+from jaxserve.speculative.ngram import Acceptance, NGram, accepted
 from tests.jaxserve import tiny
 from tests.jaxserve.driver import Rows
 from tests.jaxserve.driver import Sequence as Row
