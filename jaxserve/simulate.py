@@ -17,7 +17,7 @@ from costmodel.terminal import cli
 from jaxserve.engine.config import EngineConfig
 from jaxserve.load import output
 from jaxserve.load.result import Run
-from jaxserve.load.session import Found, Loads
+from jaxserve.load.session import Found, run_loads
 from jaxserve.load.slo import SLO
 from jaxserve.load.spec import Load
 from jaxserve.load.spec import LoadSpec as LoadAsked
@@ -146,7 +146,7 @@ def _simulated(
             return run_load(deployment, asked, load, part, faults, ended=ended, priced=priced)
 
         said = (*header(deployment), *(f"fault: {told(fault)}" for fault in faults))
-        return Loads(asked, measure).run(), said
+        return run_loads(asked, measure), said
 
 
 def _logged(ctx: click.Context, log: Path | None, slo: SLO | None, warmup: int, priced: bool) -> tuple[Found, Said]:

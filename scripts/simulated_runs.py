@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,9 +12,11 @@ from jaxserve.calibration.machine import Machine
 from jaxserve.engine.config import EngineConfig
 from jaxserve.kv.layout import KVLayout
 from jaxserve.load.engine_session import engine_session
+from jaxserve.load.measure import measure
 from jaxserve.load.percentile import RULE
 from jaxserve.load.recorder import RequestRecord
 from jaxserve.load.result import Run
+from jaxserve.load.session import run_loads
 from jaxserve.load.spec import LoadSpec
 from jaxserve.programs.buckets import Buckets
 from jaxserve.programs.progress import Bar
@@ -143,10 +146,10 @@ def measured(
         policy=policy,
     )
     asked = LoadSpec(rates=rates, requests=requests, warmup=warmup, prompt=prompt, output=output, seed=seed)
-    with engine_session(settings, asked, bar, priced=False) as session:
+    with engine_session(settings, asked, bar, priced=False) as server:
         runs: list[Run] = []
         for _ in range(repeat):
-            found = session.run()
+            found = run_loads(asked, functools.partial(measure, server, asked))
             if found.why:
                 raise UserError(f"a load was cut short ({found.why}), so there is nothing to compare")
             runs += found.runs

@@ -15,9 +15,8 @@ from jaxserve.deployment.lengths import Lengths
 from jaxserve.deployment.step_times import StepTimes, check_sources, compiled_steps, decode_plan, machine_steps, step_times
 from jaxserve.engine.config import EngineConfig
 from jaxserve.kv.paged import Paged
-from jaxserve.load.measure import check_clients
+from jaxserve.load.measure import Bar, check_clients
 from jaxserve.load.result import Pool as Known
-from jaxserve.load.session import Bar
 from jaxserve.load.spec import LoadSpec as LoadAsked
 from jaxserve.scheduling.policy import Policy
 from jaxserve.scheduling.state import State

@@ -14,7 +14,7 @@ from costmodel.cli.choices import ModelChoice, choose_chip
 from costmodel.compile.program import StepProgram
 from costmodel.sizing import Placement
 from jaxserve.calibration.machine import Machine
-from jaxserve.load.session import Bar
+from jaxserve.load.measure import Bar
 from jaxserve.predict.analytical import Analytical
 from jaxserve.predict.calibrated import Calibrated, KernelCalibrated
 from jaxserve.predict.compiled import Compiled, Size, compile_sizes

@@ -6,6 +6,7 @@ Only the command line stands here. JAX is imported once the options are known to
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import os
 from contextlib import AbstractContextManager
@@ -17,7 +18,8 @@ import click
 from costmodel.terminal import cli
 from jaxserve.engine.config import EngineConfig
 from jaxserve.load import output
-from jaxserve.load.session import Session
+from jaxserve.load.measure import Server, measure
+from jaxserve.load.session import run_loads
 from jaxserve.load.slo import SLO
 from jaxserve.load.spec import LoadSpec
 from jaxserve.options import CACHE, ENGINE, LOAD, LOG, REPORT, SERVER, given, refuse, takes
@@ -57,7 +59,7 @@ def main(
     target = _engine_of(ctx, options) if options["url"] is None else _server_of(ctx, options)
     asked = LoadSpec(slo=SLO.parse(limits) if limits else None, duration=math.inf if duration is None else duration, **options)
     with cli.Bars() as bars:
-        session: AbstractContextManager[Session]
+        session: AbstractContextManager[Server]
         if isinstance(target, EngineConfig):
             with cli.importing():
                 from jaxserve.load.engine_session import engine_session  # see above
@@ -65,9 +67,9 @@ def main(
         else:
             with cli.importing():
                 from jaxserve.load.http_session import http_session
-            session = http_session(asked, bars.bar, **target)
-        with session as made:
-            found = made.run()
+            session = http_session(bars.bar, **target)
+        with session as server:
+            found = run_loads(asked, functools.partial(measure, server, asked))
     try:
         output.show(found, as_json)
     finally:  # standard output may be full: the page is kept

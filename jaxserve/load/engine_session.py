@@ -11,10 +11,9 @@ from jaxserve.engine.build import EngineBuild, choose, known_ceilings
 from jaxserve.engine.config import EngineConfig
 from jaxserve.engine.engine import Engine
 from jaxserve.load.engine_client import EngineClient
-from jaxserve.load.measure import check_clients
+from jaxserve.load.measure import Server, check_clients
 from jaxserve.load.recorder import Recorder
 from jaxserve.load.result import Pool
-from jaxserve.load.session import Session
 from jaxserve.load.source import Alphabet, Traced
 from jaxserve.load.spec import LoadSpec
 from jaxserve.predict.step_costs import StepCosts
@@ -26,7 +25,7 @@ from models.errors import UserError
 
 
 @contextmanager
-def engine_session(settings: EngineConfig, asked: LoadSpec, bar: Bar, *, priced: bool) -> Iterator[Session]:
+def engine_session(settings: EngineConfig, asked: LoadSpec, bar: Bar, *, priced: bool) -> Iterator[Server]:
     """An engine in this process.
 
     Args:
@@ -63,7 +62,7 @@ def engine_session(settings: EngineConfig, asked: LoadSpec, bar: Bar, *, priced:
     vocabulary, eos = setup.checkpoint.config.vocab_size, setup.tokenizer.eos_tokens
     try:
         with client:
-            yield Session(client, asked, lambda key: Alphabet(vocabulary, key, eos), bar, fresh, more)
+            yield Server(client, lambda key: Alphabet(vocabulary, key, eos), bar, fresh, more)
     finally:
         if log:
             log.close()

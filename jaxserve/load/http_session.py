@@ -10,9 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from jaxserve.load.http_client import HttpClient
-from jaxserve.load.session import Bar, Session
+from jaxserve.load.measure import Bar, Server
 from jaxserve.load.source import Alphabet
-from jaxserve.load.spec import LoadSpec
 from models.errors import UserError
 
 _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*(?<!\.gguf)")
@@ -20,7 +19,6 @@ _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*(?<!\.gguf)")
 
 @contextmanager
 def http_session(
-    asked: LoadSpec,
     bar: Bar,
     *,
     url: str,
@@ -30,7 +28,7 @@ def http_session(
     ignore_eos: bool,
     key: str | None,
     tokenizer: str | None,
-) -> Iterator[Session]:
+) -> Iterator[Server]:
     """A server at a URL.
 
     Args:
@@ -46,7 +44,7 @@ def http_session(
     count = None if tokenizer is None else counter(tokenizer)
     _as_many_files_as_may_be()
     with HttpClient(url, model, timeout=timeout, key=key, ignore_eos=ignore_eos, count=count) as client:
-        yield Session(client, asked, functools.partial(Alphabet, vocabulary), bar)
+        yield Server(client, functools.partial(Alphabet, vocabulary), bar)
 
 
 def _as_many_files_as_may_be() -> None:

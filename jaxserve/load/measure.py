@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from costmodel import endings
@@ -17,28 +18,38 @@ from jaxserve.load.warm import Beginnings, warm_tokens
 from models.errors import UserError
 
 Alphabets = Callable[[int], Alphabet]  # of a key
+Bar = Callable[[str, int], Callable[[int], None]]  # (what, total) -> call with each advance
 
 
-def measure(
-    client: Client,
-    asked: LoadSpec,
-    load: Load,
-    alphabet: Alphabets,
-    *,
-    part: int = 0,
-    ended: Callable[[int], None] = lambda count: None,
-    more: Mapping[str, Any] | None = None,
-) -> Run:
+@dataclasses.dataclass(frozen=True)
+class Server:
+    """What is measured: an engine of this process, or a server at a URL.
+
+    Attributes:
+      client: within its context.
+      alphabet: makes prompts of its tokens.
+      bar: shows progress.
+      fresh: called before each run.
+      more: settings that the client does not know, asked after each run.
+    """
+
+    client: Client
+    alphabet: Alphabets
+    bar: Bar = lambda what, total: lambda count: None
+    fresh: Callable[[], None] = lambda: None
+    more: Callable[[], dict[str, Any]] = dict
+
+
+def measure(server: Server, asked: LoadSpec, load: Load, part: int = 0) -> Run:
     """Run one load.
 
     Args:
-      client: within its context.
-      alphabet: makes the prompts.
       part: number of this run among those on the same server, see `LoadSpec.drawn`.
-      ended: told how many requests have just ended.
-      more: settings that only the caller knows.
     """
     rng, _, _ = asked.drawn(part)
+    client, alphabet = server.client, server.alphabet
+    server.fresh()
+    ended = server.bar(load.name, asked.requests)
     played = play(client, load.schedule(rng), _items(asked, alphabet, part), until=asked.duration, ended=ended)
     known = client.known()
     counts = known.counts
@@ -47,11 +58,7 @@ def measure(
         records,
         warmup=asked.warmup,
         witness="measured",
-        settings={
-            **asked.settings(load, part),
-            **known.settings,
-            **(more or {}),
-        },
+        settings={**asked.settings(load, part), **known.settings, **server.more()},
         warm=_warm(records, _items(asked, alphabet, part)) if known.caches else None,
         complete=not played.why,
         why=played.why,

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from jaxserve.load.measure import Bar
 from jaxserve.load.recorder import Recorder, RequestRecord
 from jaxserve.load.result import Pool, Run
-from jaxserve.load.session import Bar
 from jaxserve.load.slo import SLO
 from jaxserve.reporting.virtual_steps import VirtualSteps
 from jaxserve.scheduling.names import memory_json, policy_json

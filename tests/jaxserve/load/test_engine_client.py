@@ -12,7 +12,7 @@ import pytest
 from jaxserve.engine.request_handle import Piece
 from jaxserve.load.client import Item
 from jaxserve.load.engine_client import EngineClient
-from jaxserve.load.measure import measure, play
+from jaxserve.load.measure import Server, measure, play
 from jaxserve.load.parts import STAGES, split
 from jaxserve.load.schedule import Closed, Open
 from jaxserve.load.source import Alphabet
@@ -143,7 +143,7 @@ def test_the_same_load_twice_is_warm():
     """The public report: the second run finds what the first has left, and says so; another part of the load doesn't."""
     asked, server = LoadSpec(clients=(1,), requests=3, prompt="9", output="2"), client(Continuous(Limits(rows=2)), prefix=True)
     with server:
-        first, second, third = (measure(server, asked, asked.loads[0], letters, part=part) for part in (0, 0, 1))
+        first, second, third = (measure(Server(server, letters), asked, asked.loads[0], part) for part in (0, 0, 1))
     assert [len(run.records) for run in (first, second, third)] == [3, 3, 3]
     assert first.warm == third.warm == 0 and second.warm == 3 * 8  # two pages of 4 of each prompt
     assert second.summary.warm == 24 and second.to_json()["warm"] == 24
@@ -153,5 +153,5 @@ def test_the_same_load_twice_is_warm():
 def test_without_a_cache_it_is_cold():
     asked, server = LoadSpec(clients=(2,), requests=3, prompt="9", output="2"), client(Continuous(Limits(rows=2)))
     with server:
-        runs = [measure(server, asked, asked.loads[0], letters) for _ in range(2)]
+        runs = [measure(Server(server, letters), asked, asked.loads[0]) for _ in range(2)]
     assert [run.warm for run in runs] == [0, 0]

@@ -19,7 +19,7 @@ import pytest
 
 from costmodel.endings import SIGNALS, heard, named
 from jaxserve.load.client import Item
-from jaxserve.load.measure import Played, measure, play
+from jaxserve.load.measure import Played, Server, measure, play
 from jaxserve.load.parts import split
 from jaxserve.load.schedule import Closed, Open
 from jaxserve.load.source import Alphabet
@@ -283,7 +283,7 @@ def test_a_tokenizer_counts_what_the_server_does_not():
     with serving(lambda number: wire) as server:
         for count, found in ((None, (2, "chunks")), (lambda words: len(words.split()), (3, "tokenizer"))):
             with HttpClient(server.url, count=count) as client:
-                run = measure(client, asked, asked.loads[0], lambda key: Alphabet(100, key))
+                run = measure(Server(client, lambda key: Alphabet(100, key)), asked, asked.loads[0])
             assert [(r.output, r.counted, len(r.tokens)) for r in run.records] == [(*found, 2)] * 2
             summary = run.summary.to_json()
             assert summary["tokens_counted_by"] == {found[1]: 2} and summary["output_tokens"] == 2 * found[0]
