@@ -82,10 +82,6 @@ def main(model: str, batches: tuple[int, ...], context: int, steps: int, dtype: 
     """Check a GPU: tokens against f32 on the CPU, and the bandwidth that decode steps achieve. Exits with 1 where tokens disagree."""
     end = time.monotonic() + limit_s
     sizes = batches
-    lowest = {"--context": context, "--steps": steps, "--check-tokens": check_tokens}
-    for name, value in lowest.items():
-        if value < 1:
-            raise UserError(f"{name} is {value}; it must be at least 1")
     device = jax.devices()[0]
     if device.platform != "gpu" and not allow_cpu:
         raise UserError(

@@ -107,8 +107,8 @@ def test_a_batch_that_runs_out_of_memory_costs_no_other(monkeypatch: pytest.Monk
     ("arguments", "line"),
     [
         (("--batches", "0"), "--batches is 0; it must be at least 1"),
-        (("--context", "0"), "--context is 0; it must be at least 1"),
-        (("--steps", "0"), "--steps is 0; it must be at least 1"),
+        (("--context", "0"), "--context': 0 is not in the range 1<=x<=1000000"),
+        (("--steps", "0"), "--steps': 0 is not in the range 1<=x<=1000000"),
         (("--context", "2000", *SMALL[:2]), "--context is 2000; random:tiny takes 1 to 1024 tokens"),
     ],
 )
