@@ -16,10 +16,10 @@ def whole(least: int = 1, most: int = MOST) -> click.IntRange:
 
 
 class Real(click.FloatRange):
-    """A number above 0; nan is none."""
+    """A number above 0, or from 0 on; nan is none."""
 
-    def __init__(self, most: float = MOST):
-        super().__init__(0, most, min_open=True)
+    def __init__(self, most: float = MOST, *, zero: bool = False):
+        super().__init__(0, most, min_open=not zero)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         found = float(super().convert(value, param, ctx))

@@ -26,7 +26,11 @@ def workload_options(command: Command) -> Command:
             "--stretch", type=Real(), default=1.0, show_default=True, help="A further factor of the answers' lengths."
         ),
         click.option(
-            "--time-scale", type=Real(), default=0.0, show_default=True, help="Factor of gaps between arrivals; 0: all at once."
+            "--time-scale",
+            type=Real(zero=True),
+            default=0.0,
+            show_default=True,
+            help="Factor of gaps between arrivals; 0: all at once.",
         ),
         click.option("--seed", type=whole(0), default=0, show_default=True, help="Of the draw."),
     )

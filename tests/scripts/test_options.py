@@ -40,6 +40,9 @@ def test_every_number_has_a_least_and_a_most(script: str):
         ):
             with pytest.raises(click.BadParameter):
                 kind.convert(value, option, None)
+    for option in command.params:  # what is not given is within the limits too
+        if option.default is not None and isinstance(option.default, int | float | str):
+            option.type_cast_value(click.Context(command), option.default)
     assert all(isinstance(each.type, click.ParamType | Numbers | Unit) for each in command.params)
 
 
