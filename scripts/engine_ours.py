@@ -29,15 +29,15 @@ PIECES = (1, 2, 4, 8, 16)  # rows of the prefill programs: close together where 
 # (file, function) of each thing that the host does for a step; the last two hold time of the device as well
 HOST_PARTS = {
     "plan": ("scheduler.py", "plan"),
-    "pack": ("packing.py", "pack"),
-    "unpack": ("clients.py", "unpack"),
-    "fold": ("scheduler.py", "fold"),
-    "learn": ("executor.py", "learn"),
-    "list": ("executor.py", "drawn"),
-    "record": ("loop.py", "_record"),
-    "fill in": ("executor.py", "fill"),
-    "dispatch, with what the device does at once": ("executor.py", "dispatch"),
-    "wait for the device": ("executor.py", "wait"),
+    "pack": ("prepare_inputs.py", "pack"),
+    "unpack": ("output_processor.py", "unpack"),
+    "update": ("scheduler.py", "update"),
+    "learn": ("model_runner.py", "learn"),
+    "list": ("model_runner.py", "drawn"),
+    "record": ("core.py", "_record"),
+    "fill in": ("model_runner.py", "fill"),
+    "dispatch, with what the device does at once": ("model_runner.py", "dispatch"),
+    "wait for the device": ("model_runner.py", "wait"),
 }
 
 
